@@ -1,0 +1,67 @@
+# Seriatim: every task starts here. `make` alone lists them. ARGS="..." is handed through to what a target runs.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check simulate bench docs clean
+
+VENV  := .venv
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+ARGS  ?=
+
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: $(READY) ## Create .venv with the pinned tools and this package (instant when nothing changed)
+
+run: $(READY) ## Run what exists today: a short simulation (the server comes with the next milestone)
+	@echo 'The server (`seriatim serve`) arrives with the next milestone. Running today: seriatim simulate --seeds 1..200'
+	@$(BIN)/seriatim simulate --seeds 1..200 $(ARGS)
+
+test: $(READY) ## Run the tests, e.g. make test ARGS="-k pipeline -n 0"
+	@$(BIN)/pytest $(ARGS)
+
+check: $(READY) ## Check formatting, lint, types and import rules
+	@echo '== format: ruff format --check' && $(BIN)/ruff format --check .
+	@echo '== lint: ruff check'            && $(BIN)/ruff check .
+	@echo '== types: mypy --strict'        && $(BIN)/mypy
+	@echo '== imports: lint-imports'       && $(BIN)/lint-imports --no-logo
+
+simulate: $(READY) ## Run 100 000 simulated worlds with faults, e.g. make simulate ARGS="--help"
+	@$(BIN)/seriatim simulate --seeds 1..100000 $(ARGS)
+
+bench: $(READY) ## Measure speed
+	@$(BIN)/python bench/run.py $(ARGS)
+
+docs: $(READY) ## List the documentation
+	@$(BIN)/python -c "$$LIST_DOCS"
+
+clean: ## Remove .venv, caches and build output
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# The stamp is touched last, so an interrupted setup is taken up again.
+$(READY): requirements/dev.txt requirements/server.txt pyproject.toml
+	@python=; for each in python3.11 python3; do \
+	    if $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$each; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "Seriatim needs Python 3.11 or newer; found: $$(python3 --version 2>&1 || echo none)" >&2; exit 1; \
+	fi; \
+	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+	    echo "== setup: $(VENV) with $$($$python --version)"; $$python -m venv --clear $(VENV); \
+	fi
+	@echo '== setup: pinned packages'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+define LIST_DOCS
+from pathlib import Path
+pages = sorted(Path("docs").rglob("*.md"))
+print("The documentation is in docs/:" if pages else "docs/ holds no pages yet.")
+for page in pages:
+    lines = page.read_text(encoding="utf-8").splitlines()
+    heading = next((line.lstrip("# ") for line in lines if line.startswith("#")), "")
+    print(f"  {page!s:<40} {heading}")
+endef
+export LIST_DOCS

@@ -1,0 +1,1 @@
+"""The REST edge: translates HTTP into calls and back, and decides nothing."""

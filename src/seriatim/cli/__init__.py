@@ -1,0 +1,1 @@
+"""The seriatim command: one file per command group."""

@@ -1,0 +1,1 @@
+"""The client SDK: imports the protocol and the domain, nothing else of ours."""

@@ -1,0 +1,173 @@
+"""Every error says what to do next: its wire code, whether a retry helps, the HTTP status, the close code.
+
+Planes raise these; engines translate foreign exceptions into the store errors at their edge, once.
+"""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from seriatim.domain.limits import CONTENT_BYTES_MAX
+
+Details = Mapping[str, object]
+
+
+class SeriatimError(Exception):
+    """Root. `trips_breaker`: counts as a failure of the infrastructure, not of this request or this chat."""
+
+    code: ClassVar[str] = "INTERNAL_ERROR"
+    retryable: ClassVar[bool] = False
+    http_status: ClassVar[int] = 500
+    close_code: ClassVar[int | None] = None
+    trips_breaker: ClassVar[bool] = False
+
+    def __init__(
+        self, message: str, *, retry_after_seconds: float | None = None, details: Details | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.retry_after_seconds = retry_after_seconds
+        self.details: dict[str, object] = dict(details or {})
+
+
+# --- the request is wrong: mend it, do not repeat it ---------------------------------------------------------------
+
+
+class Refused(SeriatimError):
+    """This attempt stored nothing, and the same attempt never will."""
+
+    http_status = 400
+
+
+class InvalidMessage(Refused):
+    code = "INVALID_MESSAGE"
+
+    def __init__(self, message: str, *, field: str | None = None, reason: str | None = None) -> None:
+        given = {"field": field, "reason": reason}
+        super().__init__(message, details={name: value for name, value in given.items() if value is not None})
+
+
+class MessageTooLarge(Refused):
+    code = "MESSAGE_TOO_LARGE"
+    http_status = 413
+
+    def __init__(self, message: str, *, max_bytes: int = CONTENT_BYTES_MAX) -> None:
+        super().__init__(message, details={"max_bytes": max_bytes})
+
+
+class InvalidContentType(Refused):
+    code = "INVALID_CONTENT_TYPE"
+
+
+class NotAMember(Refused):
+    """The sender or reader is not a current member, or there is no such chat: outsiders cannot tell which."""
+
+    code = "NOT_A_MEMBER"
+    http_status = 403
+
+
+class Forbidden(Refused):
+    code = "FORBIDDEN"
+    http_status = 403
+
+
+class NotFound(Refused):
+    code = "NOT_FOUND"
+    http_status = 404
+
+
+class Unauthorized(Refused):
+    code = "UNAUTHORIZED"
+    http_status = 401
+    close_code = 1008
+
+
+# --- the catalog refuses a change -----------------------------------------------------------------------------------
+
+
+class InvalidOperation(Refused):
+    code = "INVALID_OPERATION"
+
+
+class ChatFull(Refused):
+    code = "CHAT_FULL"
+
+
+class AlreadyAMember(Refused):
+    code = "ALREADY_A_MEMBER"
+    http_status = 409
+
+
+class AlreadyExists(Refused):
+    """A conditional create lost: the id is taken."""
+
+    code = "CONFLICT"
+    http_status = 409
+
+
+# --- too much at once: wait, then repeat ----------------------------------------------------------------------------
+
+
+class RateLimited(SeriatimError):
+    code = "RATE_LIMITED"
+    retryable = True
+    http_status = 429
+
+
+class ServerBusy(SeriatimError):
+    code = "SERVER_BUSY"
+    retryable = True
+    http_status = 503
+
+
+# --- something below failed: repeat with the same client_message_id -------------------------------------------------
+
+
+class ServiceUnavailable(SeriatimError):
+    """An answer of this kind does not prove that nothing was stored."""
+
+    code = "SERVICE_UNAVAILABLE"
+    retryable = True
+    http_status = 503
+    trips_breaker = True
+
+
+class Throttled(ServiceUnavailable):
+    """The store had no capacity. Nothing was applied; a retry after a pause is safe."""
+
+
+class Conflict(ServiceUnavailable):
+    """Another transaction touched the same rows. Nothing was applied; a retry after a pause is safe."""
+
+
+class OutcomeUnknown(ServiceUnavailable):
+    """The call failed or timed out: it was applied, was not, or still will be. Look before you repeat."""
+
+
+class BreakerOpen(ServiceUnavailable):
+    """A dependency failed repeatedly; calls are refused until it had time to recover."""
+
+    trips_breaker = False
+
+
+class Draining(ServiceUnavailable):
+    """This process is shutting down; another one answers."""
+
+    trips_breaker = False
+
+
+# --- an operator is needed -------------------------------------------------------------------------------------------
+
+
+class InternalError(SeriatimError):
+    """A bug of ours."""
+
+    code = "INTERNAL_ERROR"
+    retryable = True
+
+
+class CounterMissing(InternalError):
+    """The chat's counter row is gone. This chat halts until it is repaired; others go on."""
+
+    def __init__(self, chat_id: str) -> None:
+        super().__init__("this chat is halted for repair; an operator has been paged", retry_after_seconds=60)
+        self.chat_id = chat_id

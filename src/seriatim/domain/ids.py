@@ -1,0 +1,34 @@
+"""Identifiers: what we mint (prefix + ULID) and what we accept (opaque, 1-64 safe characters).
+
+A ULID is 48 bits of milliseconds and 80 bits of chance in Crockford's base 32, so ids sort by birth.
+"""
+
+import re
+
+from seriatim.domain.limits import ID_CHARS_MAX
+
+_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{ID_CHARS_MAX}}}")
+_UUID4 = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
+
+MESSAGE, CHAT, USER, CONNECTION, EVENT, SESSION = "msg_", "chat_", "user_", "conn_", "evt_", "sess_"
+
+
+def ulid(ms: int, chance: int) -> str:
+    """26 characters from a time and 80 random bits."""
+    value = ((ms & (1 << 48) - 1) << 80) | (chance & (1 << 80) - 1)
+    return "".join([_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5)])
+
+
+def is_id(text: object) -> bool:
+    """An id as we accept it. The ULID shape is never required: other systems' ids are welcome."""
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def is_uuid4(text: object) -> bool:
+    return isinstance(text, str) and _UUID4.fullmatch(text) is not None
+
+
+def event_id(message_id: str) -> str:
+    """An event's id derives from its message's, so that a republished event is recognised as the same one."""
+    return EVENT + message_id.removeprefix(MESSAGE)

@@ -1,0 +1,105 @@
+"""Every limit of the system, with its reason. Unit last in the name; a change here is a change of contract.
+
+Values marked ADR-009 are normative: change them by decision record, not by tuning.
+"""
+
+# --- content and identifiers -------------------------------------------------------------------------------------
+CONTENT_BYTES_MAX = 4096  # ADR-009: bounds what one message costs every buffer, row and event it passes through
+FRAME_BYTES_MAX = 65_536  # a 4 KiB text, JSON-escaped at worst six-fold, plus its envelope, with room to spare
+BATCH_BYTES_MAX = 524_288  # client libraries refuse frames above 1 MiB by default; half of it leaves room
+ID_CHARS_MAX = 64  # ids travel in keys and URLs
+SEQUENCE_MAX = 2**53 - 1  # the largest integer every JSON reader keeps exact
+GROUP_MEMBERS_MAX = 100  # one creation transaction (100 items) and one fanout lookup stay bounded
+
+# --- a connection ------------------------------------------------------------------------------------------------
+OUTBOUND_FRAMES_MAX = 1000  # ADR-009; full inside the grace period: the connection lags and is refilled from the store
+OUTBOUND_WARN_RATIO = 0.80  # ADR-009; also the mark below which a slow consumer counts as recovered
+OUTBOUND_CRITICAL_RATIO = 0.95  # ADR-009; above it the client is told SLOW_CONSUMER
+PRIORITY_FRAMES_MAX = 200  # answers and warnings overtake pushes; inbound (100) bounds answers, this bounds the lane
+SLOW_CONSUMER_GRACE_S = 5.0  # ADR-009: warning first, at least this long before the close
+INBOUND_REQUESTS_MAX = 100  # ADR-009; full: SERVER_BUSY
+INBOUND_FULL_S = 30.0  # a queue full this long is not a burst: load_shedding
+SEND_RATE_PER_S = 10.0  # ADR-009 token bucket refill
+SEND_BURST_MAX = 20  # ADR-009 token bucket capacity
+RATE_REJECTIONS_MAX = 200  # in RATE_REJECTIONS_WINDOW_S: flooding, close rate_limited
+RATE_REJECTIONS_WINDOW_S = 60.0
+INVALID_FRAMES_MAX = 10  # in INVALID_FRAMES_WINDOW_S: a broken client, close protocol_error
+INVALID_FRAMES_WINDOW_S = 60.0
+SYNCS_IN_PROGRESS_MAX = 5  # a batch counts until written, so a client that does not read cannot pile up batches
+SYNC_SLOTS_DEFAULT = 100
+SYNC_SLOTS_MAX = 500
+HELD_MESSAGES_MAX = 64  # out-of-order pushes kept per (connection, chat) while a gap closes; beyond: read them back
+CHATS_PER_CONNECTION_MAX = 2000  # cursors kept per connection: 1000 chats a user may have, twice
+GAP_WAIT_S = 0.1  # a missing push may be one network hop behind; after this it is read from durability
+FILL_RETRY_S = 0.25  # first pause when a fill meets a hole that is not yet sealed, or a failing store; doubles
+FILL_RETRY_MAX_S = 5.0
+
+# --- a connection's life -----------------------------------------------------------------------------------------
+PING_INTERVAL_S = 30.0  # ADR-009
+PONG_TIMEOUT_S = 10.0  # ADR-009
+CONNECTION_AGE_MAX_S = 86_400.0  # ADR-009: rotation prevents leaks and rebalances gateways
+CONNECTION_AGE_JITTER_S = 600.0  # so that a deploy a day ago does not become a stampede
+REVOCATION_RECHECK_S = 60.0
+DRAIN_S = 30.0  # ADR-009
+DRAIN_RECONNECT_SPREAD_MS = 5000
+PROBE_INTERVAL_S = 30.0  # with jitter up to PROBE_INTERVAL_MAX_S: bounds any unnoticed loss on an open socket
+PROBE_INTERVAL_MAX_S = 60.0
+PROBE_CHATS_MAX = 100  # heads asked for in one call (one batch read)
+CONNECTIONS_PER_USER_MAX = 5
+CONNECTIONS_PER_GATEWAY_MAX = 100_000
+REGISTRATION_TTL_S = 60.0  # two heartbeats
+REGISTRATION_TIMEOUT_S = 5.0
+
+# --- gateway to durability ---------------------------------------------------------------------------------------
+PERSIST_DEADLINE_S = 5.0  # ADR-009: one deadline, passed down, rules every wait below it
+BREAKER_FAILURES_MAX = 5  # ADR-009: in BREAKER_WINDOW_S opens the breaker
+BREAKER_WINDOW_S = 30.0
+BREAKER_OPEN_S = 30.0
+BREAKER_PROBE_S = 10.0  # a probe without an answer after this is taken for lost, and another may try
+
+# --- durability --------------------------------------------------------------------------------------------------
+SEAL_AFTER_S = 2.0  # a hole below a filled slot this old is sealed by whoever meets it
+SLOT_LEASE_S = 1.5  # a writer abandons a slot before readers begin to seal it
+CHAT_QUEUE_DRAFTS_MAX = 1000  # per chat and process; full: SERVER_BUSY
+PIPELINES_MAX = 50_000  # active chats per ingest process; full: SERVER_BUSY
+TRANSACTION_ITEMS_MAX = 100  # DynamoDB: 2 per message and 1 per distinct sender
+LOOKUP_KEYS_MAX = 100  # DynamoDB BatchGetItem
+ATTEMPT_ROOM_S = 0.25  # with less than this left before the deadline no further attempt begins
+THROTTLE_RETRIES_MAX = 3  # ADR-009
+THROTTLE_BACKOFF_S = 0.1
+THROTTLE_BACKOFF_MAX_S = 5.0
+CONFLICT_RETRIES_MAX = 5  # ADR-009
+CONFLICT_BACKOFF_S = 0.05
+CONFLICT_BACKOFF_MAX_S = 0.5
+ALLOCATIONS_MAX = 3  # times one batch may ask for slots anew before it fails
+STORE_TIMEOUT_S = 1.0  # one store call; shorter than the lease, so an ambiguous commit is resolved within the deadline
+PUBLISH_TIMEOUT_S = 4.0  # the event log's ack, cut by the deadline
+PUBLISH_EVENTS_MAX = 100  # per call to the event log
+PIPELINE_IDLE_S = 1.5  # then the published mark is flushed and the pipeline dropped
+SEALS_PER_READ_MAX = 50  # tombstones one read may place
+HOLE_POLL_S = 0.05  # a publisher waiting for a foreign hole looks again this often (doubling to HOLE_POLL_MAX_S)
+HOLE_POLL_MAX_S = 0.5
+RECONCILE_EVERY_S = 2.0
+RECONCILE_AFTER_S = 5.0  # a chat dirty longer than this has lost its owner, or the owner is stuck
+RECONCILE_CHATS_MAX = 50  # per sweep
+RECOVERY_QUIET_S = 10.0  # counter repair refuses while slots still fill within this time
+READ_SLOTS_MAX = 500  # slots one store read returns
+KEY_LIFETIME_S = 604_800  # ADR-001: 7 days of idempotency
+
+# --- fanout ------------------------------------------------------------------------------------------------------
+DOWNSTREAM_TRIES_MAX = 3  # ADR-009
+DOWNSTREAM_BACKOFF_S = 0.1
+DOWNSTREAM_BACKOFF_MAX_S = 1.0
+DOWNSTREAM_TIMEOUT_S = 1.0
+RECORD_TRIES_MAX = 3  # ADR-011: a poison record reaches the dead letters within 3 attempts
+RECORD_RETRY_S = 0.1
+POLL_RECORDS_MAX = 500  # ADR-011
+LETTER_RETRY_S = 0.5  # a letter that cannot be written pauses its partition; doubles
+LETTER_RETRY_MAX_S = 30.0
+LETTER_VALUE_BYTES_MAX = 716_800  # 700 KiB, base64 of it still fits the topic's 2 MiB record
+COMMIT_RETRY_S = 0.5
+MEMBER_CACHE_TTL_S = 300.0
+EVENT_RETENTION_S = 604_800  # ADR-011: 7 days of events
+
+# --- partitioning ------------------------------------------------------------------------------------------------
+BUCKETS = 4096  # ADR-011: frozen for ever

@@ -1,0 +1,84 @@
+"""A message on its way: a `Draft` has no sequence, a `Message` always has one, a `Receipt` is proof of both promises.
+
+A slot is one (chat, sequence) position. It is filled once, by a message or by a tombstone that nobody is shown.
+"""
+
+import hashlib
+
+import msgspec
+
+from seriatim.domain.errors import InvalidContentType, InvalidMessage, MessageTooLarge
+from seriatim.domain.ids import is_id, is_uuid4
+from seriatim.domain.limits import CONTENT_BYTES_MAX
+
+TEXT = "text/plain"
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sender asks for. `client_message_id` is lower case and stays the same on every retry."""
+
+    chat_id: str
+    sender_id: str
+    client_message_id: str
+    content: str
+    content_type: str = TEXT
+    origin_connection_id: str | None = None
+    trace_id: str = ""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored, published and delivered; equal wherever it is seen."""
+
+    message_id: str
+    chat_id: str
+    sequence: int
+    sender_id: str
+    client_message_id: str
+    content: str
+    content_type: str
+    created_at: str
+
+
+class Sealed(msgspec.Struct, frozen=True, kw_only=True):
+    """A tombstone: this slot was allocated, stayed empty, and now never holds a message."""
+
+    chat_id: str
+    sequence: int
+    created_at: str
+
+
+Slot = Message | Sealed
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """The message is stored and published. `prev_sequence` is the message before it, None when unknown."""
+
+    message_id: str
+    sequence: int
+    created_at: str
+    deduplicated: bool = False
+    content_differs: bool = False
+    prev_sequence: int | None = None
+
+
+def check_draft(draft: Draft) -> None:
+    """Raises what is wrong with the draft; a draft that passes may touch the counter."""
+    if not is_id(draft.chat_id):
+        raise InvalidMessage("chat_id must be 1-64 characters of A-Z a-z 0-9 _ -", field="chat_id")
+    if not is_uuid4(draft.client_message_id):
+        raise InvalidMessage("client_message_id must be a UUIDv4", field="client_message_id")
+    try:
+        size = len(draft.content.encode())
+    except UnicodeEncodeError:
+        raise InvalidMessage("content holds a lone surrogate; send valid Unicode", field="content") from None
+    if size == 0:
+        raise InvalidMessage("content is empty", field="content")
+    if size > CONTENT_BYTES_MAX:
+        raise MessageTooLarge(f"content has {size} bytes; at most {CONTENT_BYTES_MAX} are accepted")
+    if draft.content_type != TEXT:
+        raise InvalidContentType(f"only {TEXT} is accepted")
+
+
+def content_digest(content: str) -> str:
+    """Tells a faithful retry from one that changed its text, without keeping the text twice."""
+    return hashlib.sha256(content.encode()).hexdigest()

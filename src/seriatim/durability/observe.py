@@ -1,0 +1,41 @@
+"""What the durability plane tells its operators. The runtime turns it into metrics and pages."""
+
+
+class DurabilityObserver:
+    """Does nothing; override what you want to see."""
+
+    def allocated(self, count: int, seconds: float) -> None:
+        """Slots were allocated, in this time."""
+
+    def persisted(self, count: int) -> None:
+        """Messages were stored."""
+
+    def answered(self, seconds: float) -> None:
+        """A new message was acknowledged, this long after it was admitted."""
+
+    def hit(self) -> None:
+        """A retry was recognised by its key."""
+
+    def refused_by_store(self, kind: str) -> None:
+        """The store throttled us, or a transaction met another one."""
+
+    def published(self, count: int, seconds: float) -> None:
+        """Events were appended to the event log, in this time."""
+
+    def republished(self, count: int) -> None:
+        """Messages of another owner, or of an earlier failed attempt, were published."""
+
+    def sealed(self, chat_id: str, sequence: int) -> None:
+        """A slot stayed empty and was closed with a tombstone."""
+
+    def duplicate_sequence(self, chat_id: str, sequence: int) -> None:
+        """SEV-1: a slot we had allocated already held a message. Nothing was overwritten."""
+
+    def counter_missing(self, chat_id: str) -> None:
+        """SEV-1: the chat halts until its counter is repaired."""
+
+    def reconciled(self, chat_id: str) -> None:
+        """A chat left unpublished by its owner was settled."""
+
+    def failed(self, where: str, error: BaseException) -> None:
+        """A bug of ours was caught and answered as INTERNAL_ERROR."""

@@ -1,0 +1,77 @@
+"""The stable prefix: readers see only the contiguous filled slots above their cursor (delivery.md section 2).
+
+Slots are allocated and filled in two steps, so 42 can be stored before 41. Whoever showed 42 first would lose 41 for
+every client that acknowledges cumulatively. Therefore nobody is shown anything above a hole. A hole that stays open
+is closed with a tombstone; since slots are written once, a tombstone is as final as a message.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from seriatim.domain import limits
+from seriatim.domain.message import Sealed, Slot
+from seriatim.domain.times import iso, milliseconds
+from seriatim.durability.observe import DurabilityObserver
+from seriatim.durability.patience import Deadline
+from seriatim.ports.clock import Clock
+from seriatim.ports.message_log import MessageLog
+
+_ROUNDS_MAX = 3  # reads per call: sealing makes a second one necessary, racing writers a third
+
+
+class Prefix(msgspec.Struct, frozen=True, kw_only=True):
+    """Contiguous slots above the cursor. `more`: the prefix goes on above `through`. `sealable`: an old hole ends it."""
+
+    slots: tuple[Slot, ...]
+    through: int
+    more: bool
+    sealable: bool = False
+
+
+class PrefixReader:
+    """Reads and seals on behalf of one process."""
+
+    def __init__(self, log: MessageLog, clock: Clock, observe: DurabilityObserver) -> None:
+        self._log = log
+        self._clock = clock
+        self._observe = observe
+
+    async def read(self, chat_id: str, *, after: int, limit: int, deadline: Deadline, sealing: bool = True) -> Prefix:
+        """The stable prefix above `after`, at most `limit` slots, closing old holes on the way if `sealing`."""
+        for attempt in range(_ROUNDS_MAX):
+            page = await self._log.read(chat_id, after=after, limit=limit + 1, timeout_s=deadline.room())
+            run = contiguous(page.slots, after)
+            if len(run) > limit:
+                return Prefix(slots=run[:limit], through=after + limit, more=True)
+            prefix = Prefix(slots=run, through=after + len(run), more=False)
+            if len(run) == len(page.slots):
+                return msgspec.structs.replace(prefix, more=page.more and bool(run))
+            above = page.slots[len(run)]
+            if not self._old(above):
+                return prefix
+            if not sealing or attempt == _ROUNDS_MAX - 1:
+                return msgspec.structs.replace(prefix, sealable=True)
+            end = min(above.sequence, prefix.through + 1 + limits.SEALS_PER_READ_MAX)
+            for sequence in range(prefix.through + 1, end):
+                await self.seal(chat_id, sequence, deadline=deadline)
+        raise AssertionError("unreachable: the last round returns")
+
+    async def seal(self, chat_id: str, sequence: int, *, deadline: Deadline) -> Slot:
+        """Closes a slot for good. Returns what it holds now: our tombstone, or whatever came first."""
+        created_at = iso(self._clock.now_ms())
+        holder = await self._log.seal(chat_id, sequence, created_at=created_at, timeout_s=deadline.room())
+        if isinstance(holder, Sealed):
+            self._observe.sealed(chat_id, sequence)
+        return holder
+
+    def _old(self, slot: Slot) -> bool:
+        return self._clock.now_ms() - milliseconds(slot.created_at) >= limits.SEAL_AFTER_S * 1000
+
+
+def contiguous(slots: Sequence[Slot], after: int) -> tuple[Slot, ...]:
+    """The slots that follow `after` without a hole."""
+    for position, slot in enumerate(slots):
+        if slot.sequence != after + 1 + position:
+            return tuple(slots[:position])
+    return tuple(slots)

@@ -1,0 +1,51 @@
+"""The way between a caller and a memory engine: request, apply, response. This wire is perfect.
+
+The simulator hands in a worse one: each leg may be late or lost, and what was applied stays applied even when the
+caller is gone by then. Engines never apply anything outside of `call`, so the wire decides all that can go wrong.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from seriatim.domain.errors import OutcomeUnknown
+
+T = TypeVar("T")
+
+
+class Wire:
+    """One process's way to one kind of store."""
+
+    async def call(
+        self,
+        operation: str,
+        apply: Callable[[], T],
+        *,
+        timeout_s: float,
+        finish: Callable[[], None] | None = None,
+    ) -> T:
+        """Runs `apply` at the store, once or never, and returns or raises what it did.
+
+        `finish` runs at the store some time after `apply` and before the response leaves, whether or not anyone still
+        listens: the end of a commit that readers may see half-way. A caller whose time is up gets `OutcomeUnknown`.
+        """
+        if timeout_s <= 0:
+            raise OutcomeUnknown(f"{operation}: no time left")
+        await asyncio.sleep(0)
+        try:
+            return apply()
+        finally:
+            if finish is not None:
+                finish()
+
+    def half_way(self, count: int) -> Sequence[int]:
+        """Which of `count` rows of a commit stay invisible to queries until its `finish`. Here: none."""
+        return ()
+
+    def cut(self, count: int) -> int:
+        """How many of `count` events an append keeps before it fails with `OutcomeUnknown`. Here: all, no failure."""
+        return count
+
+    def deliver(self, receive: Callable[[], None]) -> None:
+        """Hands something to this process from outside: later, in order with what went before, or never."""
+        asyncio.get_running_loop().call_soon(receive)

@@ -1,0 +1,1 @@
+"""What an operator runs: invariant checks, repairs, and a look inside."""

@@ -1,0 +1,65 @@
+"""The authority for chats and memberships. Each membership change raises the chat's `members_version` with it."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from seriatim.domain.chat import Chat, Membership, Role
+
+
+class Members(msgspec.Struct, frozen=True):
+    """Who is in a chat. `version` was read before the list: the list may be newer, never older."""
+
+    version: int
+    user_ids: tuple[str, ...]
+
+
+class Roster(Protocol):
+    """All that fanout may read of the authority; a handle of this type cannot write."""
+
+    async def members(self, chat_id: str, *, timeout_s: float) -> Members:
+        """Version, then all members, each as of now. An unknown chat has version 0 and no members."""
+        ...
+
+
+class Catalog(Roster, Protocol):
+    """A refused change raises what stood in the way and leaves every row as it was."""
+
+    async def create_group(self, chat: Chat, member_ids: Sequence[str], *, now_ms: int, timeout_s: float) -> None:
+        """Chat, counter at 0 and memberships (creator as owner) appear together. Raises `AlreadyExists` for a taken id."""
+        ...
+
+    async def create_direct(self, chat: Chat, other_id: str, *, now_ms: int, timeout_s: float) -> str:
+        """One chat per unordered pair, for ever. Returns the id of the pair's chat: this one, or the first."""
+        ...
+
+    async def add_member(
+        self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
+    ) -> Membership:
+        """Raises `AlreadyAMember`, `ChatFull`, `InvalidOperation` (direct), `Forbidden` (caller's role), `NotAMember`."""
+        ...
+
+    async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> None:
+        """Once it returns no message of the removed user is accepted. The owner cannot be removed."""
+        ...
+
+    async def leave(self, chat_id: str, user_id: str, *, now_ms: int, timeout_s: float) -> None:
+        """As `remove_member`, by oneself. The owner cannot leave."""
+        ...
+
+    async def change_role(
+        self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
+    ) -> Membership:
+        """The owner makes members admins and back; never the owner's own role."""
+        ...
+
+    async def chat(self, chat_id: str, *, timeout_s: float) -> Chat | None: ...
+
+    async def membership(self, chat_id: str, user_id: str, *, timeout_s: float) -> Membership | None:
+        """As of now."""
+        ...
+
+    async def chats_of(self, user_id: str, *, timeout_s: float) -> Sequence[str]:
+        """The user's chats by id. May lag behind the memberships."""
+        ...

@@ -1,0 +1,50 @@
+"""From fanout to the gateways: fire and forget. A parcel arrives once or not at all; loss is normal."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from seriatim.domain.message import Message
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """A message for some connections of one gateway. `prev_sequence`: the message before it, None when unknown."""
+
+    connection_ids: tuple[str, ...]
+    message: Message
+    prev_sequence: int | None
+
+
+class CloseOrder(msgspec.Struct, frozen=True, kw_only=True):
+    connection_id: str
+    reason: str
+
+
+Parcel = Delivery | CloseOrder
+
+
+class ParcelReceiver(Protocol):
+    def received(self, parcel: Parcel) -> None: ...
+
+    def interrupted(self) -> None:
+        """The subscription broke: parcels may have been lost from here on."""
+        ...
+
+    def resumed(self) -> None:
+        """The subscription stands again: parcels published from now on arrive."""
+        ...
+
+
+class Push(Protocol):
+    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
+        """Sends each parcel to its gateway's channel, in order. Says for each whether anyone was listening."""
+        ...
+
+
+class PushSubscriber(Protocol):
+    async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
+        """Returns once parcels published from now on reach the receiver. Stays subscribed, and says when it was not."""
+        ...
+
+    async def unsubscribe(self, gateway_id: str) -> None: ...

@@ -1,0 +1,1 @@
+"""The wire without sockets: frames, their codec, and the session machines of both ends."""

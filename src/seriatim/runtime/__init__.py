@@ -1,0 +1,1 @@
+"""Settings, the only place where parts are wired together, and observation."""

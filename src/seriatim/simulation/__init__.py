@@ -1,0 +1,1 @@
+"""The deterministic simulator: the unchanged planes on a virtual clock, with faults and checkers."""
