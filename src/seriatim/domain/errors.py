@@ -81,6 +81,10 @@ class Unauthorized(Refused):
     close_code = 1008
 
 
+class InvalidRefreshToken(Unauthorized):
+    code = "INVALID_REFRESH_TOKEN"
+
+
 # --- the catalog refuses a change -----------------------------------------------------------------------------------
 
 

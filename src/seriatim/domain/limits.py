@@ -33,6 +33,9 @@ CHATS_PER_CONNECTION_MAX = 2000  # cursors kept per connection: 1000 chats a use
 GAP_WAIT_S = 0.1  # a missing push may be one network hop behind; after this it is read from durability
 FILL_RETRY_S = 0.25  # first pause when a fill meets a hole that is not yet sealed, or a failing store; doubles
 FILL_RETRY_MAX_S = 5.0
+FILL_SLOTS_MAX = 100  # read back at once for one connection: a tenth of its outbound buffer
+FILLS_IN_PROGRESS_MAX = 32  # per gateway: after a loss that hits everyone the store sees a queue, not a stampede
+FLUSH_BYTES_MAX = 65_536  # handed to a socket at once, so that a backlog stays here, where it is bounded and seen
 
 # --- a connection's life -----------------------------------------------------------------------------------------
 PING_INTERVAL_S = 30.0  # ADR-009
@@ -42,6 +45,7 @@ CONNECTION_AGE_JITTER_S = 600.0  # so that a deploy a day ago does not become a 
 REVOCATION_RECHECK_S = 60.0
 DRAIN_S = 30.0  # ADR-009
 DRAIN_RECONNECT_SPREAD_MS = 5000
+DRAIN_ANNOUNCEMENTS_MAX = 500  # in one turn of the loop, so that announcing to everyone does not stall the answers
 PROBE_INTERVAL_S = 30.0  # with jitter up to PROBE_INTERVAL_MAX_S: bounds any unnoticed loss on an open socket
 PROBE_INTERVAL_MAX_S = 60.0
 PROBE_CHATS_MAX = 100  # heads asked for in one call (one batch read)
@@ -49,6 +53,7 @@ CONNECTIONS_PER_USER_MAX = 5
 CONNECTIONS_PER_GATEWAY_MAX = 100_000
 REGISTRATION_TTL_S = 60.0  # two heartbeats
 REGISTRATION_TIMEOUT_S = 5.0
+REGISTRATION_BATCH_MAX = 500  # connections renewed in one call, so that a heartbeat is not one huge command
 
 # --- gateway to durability ---------------------------------------------------------------------------------------
 PERSIST_DEADLINE_S = 5.0  # ADR-009: one deadline, passed down, rules every wait below it
@@ -82,8 +87,13 @@ HOLE_POLL_MAX_S = 0.5
 RECONCILE_EVERY_S = 2.0
 RECONCILE_AFTER_S = 5.0  # a chat dirty longer than this has lost its owner, or the owner is stuck
 RECONCILE_CHATS_MAX = 50  # per sweep
+SETTLE_DEADLINE_S = 10.0  # one chat's turn in a sweep: a hole takes SEAL_AFTER_S, a slow event log its 4 s
 RECOVERY_QUIET_S = 10.0  # counter repair refuses while slots still fill within this time
-READ_SLOTS_MAX = 500  # slots one store read returns
+READ_SLOTS_MAX = SYNC_SLOTS_MAX + 2  # slots one store read returns: a page, its cursor's own slot, one look ahead
+READ_BYTES_MAX = 1_048_576  # DynamoDB ends a page at 1 MiB, however few rows that is
+TOKEN_CHARS_MAX = 36  # DynamoDB: a transaction's request token
+TOKEN_LIFETIME_S = 600  # DynamoDB forgets a request token after 10 minutes
+LIFECYCLE_PAUSES_S = (0.1, 0.5, 2.0)  # between tries to tell the event log of a membership change or a new chat
 KEY_LIFETIME_S = 604_800  # ADR-001: 7 days of idempotency
 
 # --- fanout ------------------------------------------------------------------------------------------------------
@@ -97,9 +107,42 @@ POLL_RECORDS_MAX = 500  # ADR-011
 LETTER_RETRY_S = 0.5  # a letter that cannot be written pauses its partition; doubles
 LETTER_RETRY_MAX_S = 30.0
 LETTER_VALUE_BYTES_MAX = 716_800  # 700 KiB, base64 of it still fits the topic's 2 MiB record
+LETTER_REASON_CHARS_MAX = 2000  # an exception may quote the whole record it failed on
+GROUP_TIMEOUT_S = 5.0  # joining, leaving and one fetch: the calls of a reader that carry no deadline of their own
+POLL_WAIT_S = 5.0  # an idle reader asks again this often, so a lost wake-up delays it no longer than this
 COMMIT_RETRY_S = 0.5
+COMMIT_TIMEOUT_S = 2.0  # a stuck commit holds up its own partition, and a rebalance, no longer than this
+COMMIT_DOUBT_S = 10.0  # an unanswered commit may still arrive behind a later one: after a quiet time commit once more
+COMMIT_RECORDS_MAX = 100  # handled between two commits under steady load: bounds what a crash delivers twice
+BACKLOG_PAUSE_RECORDS = 100  # a partition with this many waiting is paused: it holds at most this plus one poll
+POLL_RETRY_S = 0.1  # pause after a failed poll; doubles
+POLL_RETRY_MAX_S = 5.0
 MEMBER_CACHE_TTL_S = 300.0
 EVENT_RETENTION_S = 604_800  # ADR-011: 7 days of events
 
 # --- partitioning ------------------------------------------------------------------------------------------------
 BUCKETS = 4096  # ADR-011: frozen for ever
+BUCKET_CACHE_CHATS_MAX = 65_536  # hashing in Python costs microseconds per send; twice a gateway's busy chats, ~10 MB
+OWNER_CACHE_ENTRIES_MAX = 2 * BUCKETS  # all buckets for the processes of now and, while they change, of before
+
+# --- tokens ------------------------------------------------------------------------------------------------------
+ACCESS_TOKEN_S = 3600  # a stolen token is of use for an hour at most
+TOKEN_ISSUED_LEEWAY_S = 30  # clocks of two machines differ; expiry has no leeway, because clients refresh before it
+REFRESH_SECRET_BITS = 256  # beyond guessing, so that a plain SHA-256 is enough to store it
+
+# --- a client ----------------------------------------------------------------------------------------------------
+CLIENT_BACKOFF_S = 1.0  # ADR-009: 1, 2, 4, 8, 16, 16 ... for connections; failed sends and syncs use the same steps
+CLIENT_BACKOFF_MAX_S = 16.0
+CLIENT_BACKOFF_SPREAD_RATIO = 0.2  # each step up to this much shorter or longer, so that clients do not march in step
+CLIENT_GREETING_WAIT_S = 10.0  # two registration timeouts: a socket still mute then is dead
+CLIENT_SEND_UNANSWERED_S = 10.0  # two gateway deadlines: no answer then means the question or the answer was lost
+CLIENT_SYNC_UNANSWERED_S = 15.0  # longer than a send, because a page is large and waits its turn
+CLIENT_SEND_BURST_MAX = 10  # half of what a server tolerates: the network may bunch what was sent evenly
+CLIENT_ACK_EVERY_S = 5.0  # an ack is a write: one for many messages
+CLIENT_ACK_EVERY_MESSAGES = 10
+CLIENT_ACK_FRAMES_MAX = 50  # per second: half the server's inbound queue, when hundreds of chats were synced at once
+CLIENT_ACK_PAUSE_S = 1.0
+CLIENT_ACK_DOUBT_S = 60.0  # a dead socket swallows frames for a ping cycle: acks this young are sent again
+CLIENT_RESYNC_EVERY_S = 300.0  # a lost last push leaves no gap to notice
+CLIENT_OWN_SETTLE_S = 3.0  # an own message above a hole: the push that fills it is due in 2 s, after this it is fetched
+CLIENT_OUTBOX_ENTRIES_MAX = 10_000  # about 40 MB of text; full: the send is refused and nothing is queued

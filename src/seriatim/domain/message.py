@@ -67,15 +67,20 @@ def check_draft(draft: Draft) -> None:
         raise InvalidMessage("chat_id must be 1-64 characters of A-Z a-z 0-9 _ -", field="chat_id")
     if not is_uuid4(draft.client_message_id):
         raise InvalidMessage("client_message_id must be a UUIDv4", field="client_message_id")
+    check_content(draft.content, draft.content_type)
+
+
+def check_content(content: str, content_type: str) -> None:
+    """The part of `check_draft` that concerns the text; shape, then size, then type."""
     try:
-        size = len(draft.content.encode())
+        size = len(content.encode())
     except UnicodeEncodeError:
         raise InvalidMessage("content holds a lone surrogate; send valid Unicode", field="content") from None
     if size == 0:
         raise InvalidMessage("content is empty", field="content")
     if size > CONTENT_BYTES_MAX:
         raise MessageTooLarge(f"content has {size} bytes; at most {CONTENT_BYTES_MAX} are accepted")
-    if draft.content_type != TEXT:
+    if content_type != TEXT:
         raise InvalidContentType(f"only {TEXT} is accepted")
 
 

@@ -21,7 +21,7 @@ _ROUNDS_MAX = 3  # reads per call: sealing makes a second one necessary, racing 
 
 
 class Prefix(msgspec.Struct, frozen=True, kw_only=True):
-    """Contiguous slots above the cursor. `more`: the prefix goes on above `through`. `sealable`: an old hole ends it."""
+    """Contiguous slots above a cursor. `more`: the prefix goes on. `sealable`: it ends at a hole that may be closed."""
 
     slots: tuple[Slot, ...]
     through: int
@@ -43,8 +43,8 @@ class PrefixReader:
             page = await self._log.read(chat_id, after=after, limit=limit + 1, timeout_s=deadline.room())
             run = contiguous(page.slots, after)
             if len(run) > limit:
-                return Prefix(slots=run[:limit], through=after + limit, more=True)
-            prefix = Prefix(slots=run, through=after + len(run), more=False)
+                return Prefix(slots=run[:limit], through=run[limit - 1].sequence, more=True)
+            prefix = Prefix(slots=run, through=run[-1].sequence if run else after, more=False)
             if len(run) == len(page.slots):
                 return msgspec.structs.replace(prefix, more=page.more and bool(run))
             above = page.slots[len(run)]

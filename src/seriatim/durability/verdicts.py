@@ -27,7 +27,7 @@ Verdict = Fresh | Hit | Refusal
 
 
 def judge(draft: Draft, digest: str, found: Lookup, now_s: int) -> Verdict:
-    """The outcome table of spec/data.md section 2. An expired key counts as absent, here and in the store's condition."""
+    """The outcome table of spec/data.md section 2. An expired key is absent, here and in the store's condition."""
     key = found.keys.get(draft.client_message_id)
     if key is not None and not expired(key, now_s):
         return judge_key(draft, digest, key, member=draft.sender_id in found.roles)
@@ -50,7 +50,13 @@ def judge_key(draft: Draft, digest: str, key: Key, *, member: bool) -> Hit | Ref
         )
     if not member:
         return Refusal(NotAMember("you are not a member of this chat, or it does not exist"))
-    return Refusal(InvalidMessage("another member used this client_message_id; choose a new one", field="client_message_id", reason="client_message_id_in_use"))
+    return Refusal(
+        InvalidMessage(
+            "another member used this client_message_id; choose a new one",
+            field="client_message_id",
+            reason="client_message_id_in_use",
+        )
+    )
 
 
 def expired(key: Key, now_s: int) -> bool:
@@ -58,7 +64,7 @@ def expired(key: Key, now_s: int) -> bool:
 
 
 class Aftermath(msgspec.Struct, frozen=True):
-    """A cancelled transaction, read by index: who is settled, which slots are lost, which of them to foreign messages."""
+    """A cancelled transaction, read by index: who is settled, which slots are lost, and to which foreign messages."""
 
     settled: dict[int, Hit | Refusal]
     lost_slots: tuple[int, ...]
@@ -67,18 +73,19 @@ class Aftermath(msgspec.Struct, frozen=True):
 
 def judge_cancelled(cancelled: Cancelled, entries: Sequence[Entry], drafts: Sequence[tuple[Draft, str]]) -> Aftermath:
     """Only the key's condition means "duplicate"; a taken slot means "allocate again"; a lost role means "refuse"."""
-    settled: dict[int, Hit | Refusal] = {}
+    gone = [cause.sender_id for cause in cancelled.causes if isinstance(cause, SenderGone)]
+    settled: dict[int, Hit | Refusal] = {
+        index: Refusal(NotAMember("you were removed from this chat"))
+        for index, (draft, _) in enumerate(drafts)
+        if draft.sender_id in gone
+    }
     lost: list[int] = []
     collisions: list[Message] = []
     for cause in cancelled.causes:
         match cause:
             case KeyTaken(index, key):
                 draft, digest = drafts[index]
-                settled[index] = judge_key(draft, digest, key, member=True)
-            case SenderGone(sender_id):
-                for index, (draft, _) in enumerate(drafts):
-                    if draft.sender_id == sender_id and index not in settled:
-                        settled[index] = Refusal(NotAMember("you were removed from this chat"))
+                settled[index] = judge_key(draft, digest, key, member=draft.sender_id not in gone)
             case SlotTaken(index, holder):
                 lost.append(entries[index].message.sequence)
                 if isinstance(holder, Message):

@@ -1,1 +1,1 @@
-"""The fanout plane: takes published events to the connections of their recipients, best effort."""
+"""PLANE 3: who is online hears of it at once. Best effort: what it misses, the gateways fill from durability."""

@@ -27,7 +27,7 @@ class Catalog(Roster, Protocol):
     """A refused change raises what stood in the way and leaves every row as it was."""
 
     async def create_group(self, chat: Chat, member_ids: Sequence[str], *, now_ms: int, timeout_s: float) -> None:
-        """Chat, counter at 0 and memberships (creator as owner) appear together. Raises `AlreadyExists` for a taken id."""
+        """Chat, counter at 0 and memberships (creator as owner) appear together. A taken id raises `AlreadyExists`."""
         ...
 
     async def create_direct(self, chat: Chat, other_id: str, *, now_ms: int, timeout_s: float) -> str:
@@ -37,7 +37,7 @@ class Catalog(Roster, Protocol):
     async def add_member(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
     ) -> Membership:
-        """Raises `AlreadyAMember`, `ChatFull`, `InvalidOperation` (direct), `Forbidden` (caller's role), `NotAMember`."""
+        """Raises `AlreadyAMember`, `ChatFull`, `InvalidOperation` (direct), `Forbidden`, `NotAMember` (caller)."""
         ...
 
     async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> None:

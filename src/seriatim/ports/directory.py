@@ -31,9 +31,7 @@ class Directory(Protocol):
         """The connection is not found any more; the user's other connections are."""
         ...
 
-    async def connections(
-        self, user_ids: Sequence[str], *, timeout_s: float
-    ) -> Mapping[str, Sequence[Registration]]:
+    async def connections(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Sequence[Registration]]:
         """Live connections of each user; users without any are left out. What is expired is removed on sight."""
         ...
 

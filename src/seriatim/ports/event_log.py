@@ -83,7 +83,7 @@ class EventReader(Protocol):
     """One consumer of a group. Each partition has one reader at a time; a new reader starts at the committed offset."""
 
     async def open(self, topics: Sequence[str], listener: RebalanceListener) -> None:
-        """Joins the group."""
+        """Joins the group. After `ServiceUnavailable` it may be called again."""
         ...
 
     async def poll(self, *, limit: int) -> Sequence[Record]:

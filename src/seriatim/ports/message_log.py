@@ -22,10 +22,14 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
-    """A chat's counter row. Every message at or below `published_through` is in the event log."""
+    """A chat's counter row. Every message at or below `published_through` is in the event log.
+
+    `published_message` is the last of those messages: 0 when there is none, None when its writer did not know.
+    """
 
     allocated: int
     published_through: int
+    published_message: int | None
     members_version: int
     dirty_at_ms: int | None
 
@@ -50,6 +54,7 @@ class PublishedAhead(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing was allocated: another owner has published further than we knew."""
 
     published_through: int
+    published_message: int | None
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,18 +107,33 @@ class MessageLog(Protocol):
         ...
 
     async def allocate(
-        self, chat_id: str, count: int, *, published_through: int, now_ms: int, timeout_s: float
+        self,
+        chat_id: str,
+        count: int,
+        *,
+        published_through: int,
+        published_message: int | None,
+        now_ms: int,
+        timeout_s: float,
     ) -> Allocation | PublishedAhead:
         """Concurrent allocations get distinct slots, each call a contiguous range above all earlier ones.
 
-        Raises `published_through` to ours and marks the chat dirty since its first unpublished allocation.
+        Raises `published_through` to ours, with `published_message`, and marks the chat dirty since its first
+        unpublished allocation.
         Another owner ahead of `published_through`: allocates nothing and says so.
         No counter row: raises `CounterMissing` and writes nothing.
         """
         ...
 
     async def persist(
-        self, chat_id: str, entries: Sequence[Entry], senders: Sequence[str], *, token: str, now_s: int, timeout_s: float
+        self,
+        chat_id: str,
+        entries: Sequence[Entry],
+        senders: Sequence[str],
+        *,
+        token: str,
+        now_s: int,
+        timeout_s: float,
     ) -> Cancelled | None:
         """Returns None once all entries survive a crash; else nothing was written.
 
@@ -138,7 +158,9 @@ class MessageLog(Protocol):
         """Counter rows as of now; chats without one are left out."""
         ...
 
-    async def flush(self, chat_id: str, *, published_through: int, timeout_s: float) -> bool:
+    async def flush(
+        self, chat_id: str, *, published_through: int, published_message: int | None, timeout_s: float
+    ) -> bool:
         """Marks the chat clean if every allocated slot is at or below `published_through`; says whether it did."""
         ...
 
@@ -150,9 +172,7 @@ class MessageLog(Protocol):
         """The user's role as of now, None for who is not a member."""
         ...
 
-    async def acknowledge(
-        self, user_id: str, chat_id: str, *, sequence: int, now_ms: int, timeout_s: float
-    ) -> bool:
+    async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, now_ms: int, timeout_s: float) -> bool:
         """Raises the user's watermark to `sequence`; never lowers it. Says whether it moved."""
         ...
 
@@ -174,11 +194,15 @@ class CounterRepair(Protocol):
         *,
         allocated: int,
         published_through: int,
+        published_message: int | None,
         members_version: int,
         now_ms: int,
         timeout_s: float,
     ) -> bool:
-        """Creates the missing counter row with audit fields; an existing row stays untouched, and False is returned."""
+        """Creates the missing counter row with audit fields, dirty if anything is unpublished.
+
+        An existing row stays untouched, and False is returned.
+        """
         ...
 
     async def raise_counter(self, chat_id: str, *, allocated: int, now_ms: int, timeout_s: float) -> bool:

@@ -55,9 +55,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     sync_limit_max: int = limits.SYNC_SLOTS_MAX
 
 
-class ConnectionEstablished(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="connection_established"
-):
+class ConnectionEstablished(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="connection_established"):
     connection_id: str
     user_id: str
     device_id: str

@@ -1,0 +1,65 @@
+"""The acks of one connection: per chat the highest wins, one call at a time. A failed one is covered by the next."""
+
+from collections.abc import Callable
+
+from seriatim.connection.chats import Chats
+from seriatim.connection.services import Services
+from seriatim.connection.tasks import Tasks
+from seriatim.domain.errors import NotAMember, SeriatimError
+from seriatim.domain.limits import PERSIST_DEADLINE_S
+from seriatim.protocol.codec import Echo
+from seriatim.protocol.frames import Ack
+from seriatim.protocol.server_session import echo
+
+
+class Acks:
+    """`admit`: takes a place in the inbound queue. `done` gives it back. `refused`: the client must be told."""
+
+    def __init__(
+        self,
+        user_id: str,
+        chats: Chats,
+        services: Services,
+        *,
+        tasks: Tasks,
+        admit: Callable[[Echo], bool],
+        done: Callable[[], None],
+        refused: Callable[[SeriatimError, Echo], None],
+    ) -> None:
+        self._user_id = user_id
+        self._chats = chats
+        self._services = services
+        self._tasks = tasks
+        self._admit = admit
+        self._done = done
+        self._refused = refused
+        self._wanted: dict[str, int] = {}  # chats with a call in flight, and how far they shall be acknowledged
+
+    def acknowledge(self, ack: Ack) -> None:
+        cursor = self._chats.cursor(ack.chat_id)
+        sequence = self._chats.received_through(ack.chat_id, ack.last_acked_sequence)
+        if cursor is None or sequence <= cursor.acked:
+            return
+        if ack.chat_id in self._wanted:
+            self._wanted[ack.chat_id] = max(self._wanted[ack.chat_id], sequence)
+        elif self._admit(echo(ack)):
+            self._wanted[ack.chat_id] = sequence
+            self._tasks.start(self._pass_on(ack))
+
+    async def _pass_on(self, ack: Ack) -> None:
+        acked, chat_id = 0, ack.chat_id
+        try:
+            while acked < self._wanted[chat_id]:
+                acked = self._wanted[chat_id]
+                await self._services.durability.acknowledge(
+                    self._user_id, chat_id, sequence=acked, timeout_s=PERSIST_DEADLINE_S
+                )
+                if (cursor := self._chats.cursor(chat_id)) is not None:
+                    cursor.acked = max(cursor.acked, acked)
+        except NotAMember as error:
+            self._refused(error, echo(ack))
+        except SeriatimError:
+            pass  # nothing the client could do: its next ack covers this one
+        finally:
+            del self._wanted[chat_id]
+            self._done()

@@ -1,0 +1,198 @@
+"""How far one connection was sent one chat, and what may be sent next: every message, once, in order.
+
+Pure. Pushes, own receipts and pages go in, in any order; `take` gives back what may leave now. What is missing shows
+in `behind` and is read from durability by the owner.
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+
+import msgspec
+
+from seriatim.domain.limits import HELD_MESSAGES_MAX
+
+
+class Phase(Enum):
+    UNSYNCED = "unsynced"  # no promise of completeness was asked for
+    SYNCING = "syncing"  # the client reads pages; pushes wait until it has them all
+    LIVE = "live"
+    LAGGING = "lagging"  # the outbound buffer had no room; stands still until it drained
+
+
+class Held(msgspec.Struct, frozen=True):
+    """A message that waits for those before it. No frame: the connection's own, which needs no sending."""
+
+    prev_sequence: int | None
+    frame: bytes | None
+
+
+class ChatCursor:
+    """Everything at or below `delivered` was sent, was the client's own, or was there before. A slot, not a message.
+
+    `highest` is the highest sequence known to exist. Everything at or below `stable` that is not delivered is held.
+    """
+
+    __slots__ = (
+        "_before",
+        "_held",
+        "acked",
+        "chat_id",
+        "delivered",
+        "epoch",
+        "filling",
+        "highest",
+        "phase",
+        "stable",
+        "synced",
+    )
+
+    def __init__(self, chat_id: str) -> None:
+        self.chat_id = chat_id
+        self.phase = Phase.UNSYNCED
+        self.synced = False  # the client has told its own cursor, so `delivered` is about the client
+        self.delivered = 0
+        self.highest = 0
+        self.stable = 0
+        self.acked = 0  # the highest ack passed on, so that repeated ones cost nothing
+        self.epoch = 0  # changes with every sync: an answer to a question of an older epoch moves nothing
+        self.filling = False  # the owner's mark: one fill at a time
+        self._held: dict[int, Held] = {}
+        self._before: tuple[Phase, bool, int] | None = None  # to go back to when the sync fails
+
+    # --- pushes and receipts ---------------------------------------------------------------------------------------
+
+    def pushed(self, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
+        if self.phase is Phase.SYNCING:
+            self.pushed_while_syncing(sequence, prev_sequence, frame)
+        elif self.phase is Phase.LAGGING:
+            self.pushed_while_lagging(sequence)
+        elif sequence > self.delivered:
+            self.highest = max(self.highest, sequence)
+            if len(self._held) < HELD_MESSAGES_MAX:
+                self._held.setdefault(sequence, Held(prev_sequence, frame))
+
+    def pushed_while_syncing(self, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
+        """A live message must not overtake the pages: only its existence is remembered."""
+        self.highest = max(self.highest, sequence)
+
+    def pushed_while_lagging(self, sequence: int) -> None:
+        """It will be read back. A chat that was never synced is owed from the lowest push that found no room."""
+        self.highest = max(self.highest, sequence)
+        if not self.synced:
+            self.delivered = self.stable = min(self.delivered, sequence - 1)
+
+    def own(self, sequence: int, prev_sequence: int | None) -> None:
+        """This connection's own message was stored: like a push without sending, so it passes over nothing unsent."""
+        self.highest = max(self.highest, sequence)
+        if sequence in self._held or len(self._held) < HELD_MESSAGES_MAX:
+            self._held[sequence] = Held(prev_sequence, None)
+
+    def exists(self, sequence: int) -> None:
+        """The chat reaches this far, says someone who knows."""
+        self.highest = max(self.highest, sequence)
+
+    def take(self) -> Held | None:
+        """The next message in order, now counted as delivered; None when the next one is missing, or must wait."""
+        if self.phase is not Phase.LIVE:
+            return None
+        while True:
+            following = min(self._held, default=None)
+            if following is not None and following <= self.delivered:
+                del self._held[following]
+            elif following is not None and (following <= self.stable or self.fits(self._held[following].prev_sequence)):
+                self.delivered = following
+                return self._held.pop(following)
+            elif self.stable > self.delivered:
+                self.delivered = self.stable
+            else:
+                return None
+
+    def fits(self, prev_sequence: int | None) -> bool:
+        """The message before it was delivered. Unknown is not good enough."""
+        return prev_sequence is not None and prev_sequence <= self.delivered
+
+    @property
+    def behind(self) -> bool:
+        """LIVE, and something is missing."""
+        return self.phase is Phase.LIVE and self.highest > self.delivered
+
+    @property
+    def owes(self) -> bool:
+        """Something is known to exist that the client was not sent, and it did not ask for it itself."""
+        return self.phase in (Phase.LIVE, Phase.LAGGING) and self.highest > self.delivered
+
+    # --- filling ---------------------------------------------------------------------------------------------------
+
+    def filled(self, messages: Iterable[tuple[int, bytes]], through: int) -> None:
+        """Everything above `delivered` up to `through` was read. What is held already keeps its frame, or its lack."""
+        for sequence, frame in messages:
+            self._held.setdefault(sequence, Held(None, frame))
+        self.stable = max(self.stable, through)
+        self.highest = max(self.highest, through)
+
+    def lag(self) -> None:
+        """No room: keep only where we stand and which messages are the client's own."""
+        self.phase = Phase.LAGGING
+        self.stable = self.delivered
+        self._keep_own()
+
+    def lag_unsynced(self, sequence: int) -> None:
+        """No room for a push of a chat that was never synced: what is owed begins with it."""
+        self.phase = Phase.LAGGING
+        self.delivered = self.stable = sequence - 1
+        self.highest = sequence
+
+    def drained(self) -> bool:
+        """There is room again. True: this chat lagged and must be filled."""
+        if self.phase is not Phase.LAGGING:
+            return False
+        self.phase = Phase.LIVE
+        return True
+
+    # --- syncing ---------------------------------------------------------------------------------------------------
+
+    def sync_started(self, after: int) -> int:
+        """The client says it has everything up to `after`. Returns the epoch to report the outcome with."""
+        if self._before is None:
+            self._before = (self.phase, self.synced, self.delivered)
+            self.exists(self.delivered)  # the client may step back, but what it was sent stays owed
+        self.phase, self.synced = Phase.SYNCING, True
+        self.delivered = self.stable = after
+        self._keep_own()
+        self.epoch += 1
+        return self.epoch
+
+    def page_sent(self, epoch: int, through: int, *, has_more: bool) -> None:
+        """The client was sent everything up to `through`; a `through` below its cursor corrects the cursor."""
+        if epoch != self.epoch:
+            return
+        self._before = None
+        self.delivered = self.stable = through
+        self.phase = Phase.SYNCING if has_more else Phase.LIVE
+        self.epoch += 1
+
+    def sync_failed(self, epoch: int) -> bool:
+        """As if it had not been asked for; what was pushed meanwhile is known by `highest` and will be read back.
+
+        False: a later sync decides where this chat stands.
+        """
+        if epoch != self.epoch or self._before is None:
+            return False
+        (self.phase, self.synced, self.delivered), self._before = self._before, None
+        self.stable = self.delivered
+        self.epoch += 1
+        return True
+
+    def abandon(self) -> None:
+        """Whoever still works on this cursor stops."""
+        self.phase, self.synced, self._before = Phase.UNSYNCED, False, None
+        self.epoch += 1
+
+    # --- acknowledging ---------------------------------------------------------------------------------------------
+
+    def clamp(self, sequence: int) -> int:
+        """No ack counts beyond what was sent in one piece; the client's own cursor counts as sent."""
+        return min(sequence, self.delivered) if self.synced else 0
+
+    def _keep_own(self) -> None:
+        self._held = {sequence: held for sequence, held in self._held.items() if held.frame is None}

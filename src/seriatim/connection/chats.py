@@ -1,0 +1,202 @@
+"""All chats of one connection: puts what arrives in order into the outbound buffer and reads back what did not.
+
+One fill at a time per chat, FILLS_IN_PROGRESS_MAX per gateway. A chat that was never synced gets pushes as they come
+and is kept account of only while it is owed some that found no room: those are read back from the first one missed.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+from seriatim.connection.chat_cursor import ChatCursor, Phase
+from seriatim.connection.outbound import Outbound
+from seriatim.connection.probe import Watcher
+from seriatim.connection.services import Services
+from seriatim.connection.tasks import Tasks
+from seriatim.domain import limits
+from seriatim.domain.errors import NotAMember, SeriatimError, ServerBusy
+from seriatim.ports.durability import PrefixPage
+from seriatim.protocol.codec import encode
+from seriatim.protocol.frames import message_frame
+
+
+class Chats:
+    """`changed`: something waits in `outbound`. `overwhelmed`: a push can neither be sent nor be remembered."""
+
+    def __init__(
+        self,
+        user_id: str,
+        outbound: Outbound,
+        services: Services,
+        *,
+        tasks: Tasks,
+        watcher: Watcher,
+        changed: Callable[[], None],
+        overwhelmed: Callable[[], None],
+    ) -> None:
+        self._user_id = user_id
+        self._outbound = outbound
+        self._services = services
+        self._tasks = tasks
+        self._watcher = watcher
+        self._changed = changed
+        self._overwhelmed = overwhelmed
+        self._cursors: dict[str, ChatCursor] = {}
+
+    # --- what arrives ------------------------------------------------------------------------------------------------
+
+    def deliver(self, chat_id: str, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
+        """A push from fanout."""
+        cursor = self._cursors.get(chat_id)
+        if cursor is not None:
+            cursor.pushed(sequence, prev_sequence, frame)
+            self.advance(cursor)
+        elif self._outbound.push(frame, chat_id, sequence - 1):
+            self._changed()
+        elif len(self._cursors) < limits.CHATS_PER_CONNECTION_MAX:
+            self._cursors[chat_id] = cursor = ChatCursor(chat_id)
+            cursor.lag_unsynced(sequence)
+        else:
+            self._overwhelmed()
+
+    def own(self, chat_id: str, sequence: int, prev_sequence: int | None) -> None:
+        """The connection's own message was acknowledged to it: no echo will come and none is needed."""
+        if (cursor := self._cursors.get(chat_id)) is not None:
+            cursor.own(sequence, prev_sequence)
+            self.advance(cursor)
+
+    def head(self, chat_id: str, sequence: int) -> None:
+        if (cursor := self._cursors.get(chat_id)) is not None:
+            cursor.exists(sequence)
+            self.advance(cursor)
+
+    def drained(self) -> None:
+        """There is room again: chats that lagged are read back."""
+        for cursor in list(self._cursors.values()):
+            if cursor.drained():
+                self.advance(cursor, at_once=True)
+
+    # --- what leaves -------------------------------------------------------------------------------------------------
+
+    def advance(self, cursor: ChatCursor, *, at_once: bool = False) -> None:
+        """Sends what is contiguous; if something is missing, starts a fill, after a moment for it to arrive by itself."""
+        outbound = self._outbound
+        while not outbound.lagging:
+            floor = cursor.delivered
+            held = cursor.take()
+            if held is None:
+                break
+            if held.frame is not None:
+                outbound.push(held.frame, cursor.chat_id, floor)
+                self._changed()
+        if cursor.behind:
+            if outbound.lagging:
+                cursor.lag()
+            elif not cursor.filling:
+                cursor.filling = True
+                self._tasks.start(self._fill(cursor, 0.0 if at_once else limits.GAP_WAIT_S))
+        elif cursor.phase is Phase.LIVE and not cursor.synced:
+            self.forget(cursor)
+        elif cursor.phase is Phase.LAGGING and not outbound.lagging:
+            cursor.drained()  # a sync failed after the buffer had drained
+            self.advance(cursor, at_once=True)
+
+    async def _fill(self, cursor: ChatCursor, wait_s: float) -> None:
+        retry_s = limits.FILL_RETRY_S
+        try:
+            while True:
+                if wait_s:
+                    await asyncio.sleep(wait_s)
+                if not cursor.behind:
+                    return
+                delivered = cursor.delivered
+                await self._fill_once(cursor)
+                progress = cursor.delivered > delivered
+                wait_s = 0.0 if progress else retry_s
+                retry_s = limits.FILL_RETRY_S if progress else min(retry_s * 2, limits.FILL_RETRY_MAX_S)
+        finally:
+            cursor.filling = False
+
+    async def _fill_once(self, cursor: ChatCursor) -> None:
+        """Reads one page and sends it, unless the client has begun a sync of its own meanwhile."""
+        async with self._services.fill_slots:
+            if not cursor.behind:
+                return
+            epoch = cursor.epoch
+            try:
+                page = await self._services.durability.read(
+                    self._user_id,
+                    cursor.chat_id,
+                    after=cursor.delivered,
+                    limit=limits.FILL_SLOTS_MAX,
+                    timeout_s=limits.PERSIST_DEADLINE_S,
+                )
+            except NotAMember:
+                if cursor.epoch == epoch:
+                    self.forget(cursor)
+                return
+            except SeriatimError as error:
+                self._services.observe.fill_failed(error.code)
+                return
+        if cursor.epoch == epoch and cursor.behind:
+            self._services.observe.filled(len(page.messages))
+            cursor.filled(_frames(page), page.through)
+            self.advance(cursor)
+
+    # --- syncing and acknowledging -----------------------------------------------------------------------------------
+
+    def begin_sync(self, chat_id: str) -> ChatCursor:
+        """The chat's cursor, a new one if need be."""
+        cursor = self._cursors.get(chat_id)
+        if cursor is None:
+            if len(self._cursors) >= limits.CHATS_PER_CONNECTION_MAX:
+                raise ServerBusy("too many chats are open on this connection", retry_after_seconds=60)
+            self._cursors[chat_id] = cursor = ChatCursor(chat_id)
+        self._services.probe.watch(chat_id, self._watcher)
+        return cursor
+
+    def sync_failed(self, cursor: ChatCursor, epoch: int, *, gone: bool) -> None:
+        """`gone`: the user may not read this chat, so what an earlier sync promised is void too."""
+        if not cursor.sync_failed(epoch):
+            return
+        if gone or cursor.phase is Phase.UNSYNCED:
+            self.forget(cursor)
+        else:
+            self.advance(cursor)
+
+    def forget(self, cursor: ChatCursor) -> None:
+        """No promise is kept about this chat any more, until the client syncs it again."""
+        cursor.abandon()
+        if self._cursors.get(cursor.chat_id) is cursor:
+            del self._cursors[cursor.chat_id]
+            self._services.probe.unwatch(cursor.chat_id, self._watcher)
+
+    def received_through(self, chat_id: str, sequence: int) -> int:
+        """How much of an ack counts; 0 for nothing. What still waits in the buffer was not received."""
+        cursor = self._cursors.get(chat_id)
+        if cursor is None:
+            return 0
+        clamped = cursor.clamp(sequence)
+        floor = self._outbound.floor(chat_id)
+        return clamped if floor is None else min(clamped, floor)
+
+    def cursor(self, chat_id: str) -> ChatCursor | None:
+        return self._cursors.get(chat_id)
+
+    def hints(self) -> dict[str, int]:
+        """Where to sync from, for each chat that is owed something."""
+        hints = self._outbound.hints()
+        for chat_id, cursor in self._cursors.items():
+            if cursor.owes:
+                hints.setdefault(chat_id, cursor.delivered)
+        return hints
+
+    def forget_all(self) -> None:
+        for cursor in list(self._cursors.values()):
+            self.forget(cursor)
+
+
+def _frames(page: PrefixPage) -> Iterator[tuple[int, bytes]]:
+    prev_sequence = None
+    for message in page.messages:
+        yield message.sequence, encode(message_frame(message, prev_sequence))
+        prev_sequence = message.sequence

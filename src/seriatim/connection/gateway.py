@@ -1,0 +1,248 @@
+"""All connections of one process: opens and closes them, hands them their parcels, keeps them findable and complete."""
+
+import asyncio
+from collections.abc import Awaitable
+
+from seriatim.connection.connection import Connection
+from seriatim.connection.drain import drain
+from seriatim.connection.observe import GatewayObserver, Unobserved
+from seriatim.connection.probe import Probe
+from seriatim.connection.registration import Registrations
+from seriatim.connection.services import Services
+from seriatim.connection.socket import Identity, Socket
+from seriatim.connection.tasks import Tasks, report
+from seriatim.domain import ids, limits
+from seriatim.domain.breaker import Breaker, BreakerState
+from seriatim.domain.errors import Draining, SeriatimError, ServerBusy, ServiceUnavailable
+from seriatim.domain.times import iso
+from seriatim.ports.clock import Clock
+from seriatim.ports.directory import Directory, Registration
+from seriatim.ports.durability import Durability
+from seriatim.ports.push import CloseOrder, Delivery, Parcel, Push, PushSubscriber
+from seriatim.protocol.codec import encode
+from seriatim.protocol.frames import CloseReason, message_frame
+
+_CLOSE_REASONS = {reason.value: reason for reason in CloseReason}
+
+
+class Gateway:
+    """`gateway_id` is fresh per process start. Use: `start`, then `open` per socket, at the end `drain` and `stop`."""
+
+    def __init__(
+        self,
+        gateway_id: str,
+        durability: Durability,
+        directory: Directory,
+        push: Push,
+        subscriber: PushSubscriber,
+        clock: Clock,
+        *,
+        observe: GatewayObserver | None = None,
+    ) -> None:
+        observe = observe or Unobserved()
+        self.gateway_id = gateway_id
+        self.connections: dict[str, Connection] = {}
+        self.draining = False
+        self._clock = clock
+        self._subscriber = subscriber
+        self._observe = observe
+        self._registrations = Registrations(directory, push, observe)
+        self._tasks = Tasks()
+        self._loops = Tasks()
+        self._probe = Probe(durability, observe)
+        self._services = Services(
+            gateway_id=gateway_id,
+            durability=durability,
+            clock=clock,
+            breaker=Breaker(),
+            fill_slots=asyncio.Semaphore(limits.FILLS_IN_PROGRESS_MAX),
+            probe=self._probe,
+            tasks=self._tasks,
+            observe=observe,
+        )
+        self._subscribed = False
+        self._resumed = asyncio.Event()
+        self._empty = asyncio.Event()
+
+    # --- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Subscribes, so that the first connection misses nothing, and begins to renew and to probe."""
+        await self._subscriber.subscribe(self.gateway_id, self, timeout_s=limits.REGISTRATION_TIMEOUT_S)
+        self._set_subscribed(True)
+        self._loops.start(self._keep_registered())
+        self._loops.start(self._keep_complete())
+
+    async def run(self) -> None:
+        """Starts, serves until cancelled, stops."""
+        await self.start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.stop()
+
+    async def drain(self) -> None:
+        """Refuses newcomers, answers what was accepted, closes everyone; takes DRAIN_S at the longest."""
+        self.draining = True
+        if self.connections:
+            self._empty.clear()
+            await drain(self.connections, self._empty, self._clock)
+        await self._tasks.join()
+
+    async def stop(self) -> None:
+        """Closes whoever is left and ends everything that runs."""
+        self.draining = True
+        self._loops.cancel()
+        for connection in list(self.connections.values()):
+            connection.close(CloseReason.SERVER_SHUTDOWN)
+        await self._loops.join()
+        await self._tasks.join()
+        await self._subscriber.unsubscribe(self.gateway_id)
+
+    def vanish(self) -> None:
+        """As if the process had died: for simulations of a crash."""
+        for connection in list(self.connections.values()):
+            connection.vanish()
+        self.connections.clear()
+        self._loops.cancel()
+        self._tasks.cancel()
+
+    @property
+    def ready(self) -> bool:
+        return self._subscribed and not self.draining and len(self.connections) < limits.CONNECTIONS_PER_GATEWAY_MAX
+
+    @property
+    def breaker(self) -> BreakerState:
+        return self._services.breaker.state(self._clock.monotonic())
+
+    # --- connections -------------------------------------------------------------------------------------------------
+
+    async def open(self, socket: Socket, identity: Identity) -> Connection:
+        """`accept`, then `establish`, for callers whose socket is silent until it was greeted."""
+        connection = self.accept(socket, identity)
+        await self.establish(connection)
+        return connection
+
+    def accept(self, socket: Socket, identity: Identity) -> Connection:
+        """A connection that already takes events and parcels, and keeps them until it is established.
+
+        Raises what a handshake should be refused with.
+        """
+        if self.draining:
+            raise Draining("this server is shutting down; try another")
+        if not self._subscribed:
+            raise ServiceUnavailable("new connections cannot be reached for the moment", retry_after_seconds=1)
+        if len(self.connections) >= limits.CONNECTIONS_PER_GATEWAY_MAX:
+            raise ServerBusy("this server is full; try another", retry_after_seconds=1)
+        ulid = ids.ulid(self._clock.now_ms(), self._clock.random_bits(80))
+        connection = Connection(ids.CONNECTION + ulid, identity, socket, self._services, ended=self._ended)
+        self.connections[connection.connection_id] = connection
+        self._observe.connection_opened()
+        return connection
+
+    async def establish(self, connection: Connection) -> None:
+        """Registers, then greets: a client that syncs after the greeting misses nothing. Then its older twins close."""
+        registration = self._registration(connection)
+        try:
+            await self._registrations.add(registration)
+        except SeriatimError:
+            self._observe.directory_failed("register")
+            connection.close(CloseReason.UPSTREAM_FAILURE)
+            return
+        if connection.closed:  # meanwhile; the removal at its end may have come before the registration
+            await self._registrations.remove(registration)
+            return
+        connection.greet()
+        await self._evict(registration)
+
+    async def _evict(self, registration: Registration) -> None:
+        elsewhere = []
+        for twin in await self._registrations.older_twins(registration):
+            if (local := self.connections.get(twin.connection_id)) is not None:
+                local.close(CloseReason.DUPLICATE_CONNECTION)
+            elif twin.gateway_id != self.gateway_id:
+                elsewhere.append(twin)
+        if elsewhere:
+            await self._registrations.close_elsewhere(elsewhere)
+
+    def _ended(self, connection: Connection, reason: CloseReason | None) -> None:
+        del self.connections[connection.connection_id]
+        self._observe.connection_closed(reason)
+        self._tasks.start(self._registrations.remove(self._registration(connection)))
+        if not self.connections:
+            self._empty.set()
+
+    def _registration(self, connection: Connection) -> Registration:
+        return Registration(
+            connection_id=connection.connection_id,
+            user_id=connection.identity.user_id,
+            device_id=connection.identity.device_id,
+            session_id=connection.identity.session_id,
+            gateway_id=self.gateway_id,
+            connected_at=iso(connection.connected_at_ms),
+        )
+
+    # --- parcels -----------------------------------------------------------------------------------------------------
+
+    def received(self, parcel: Parcel) -> None:
+        match parcel:
+            case Delivery():
+                self._deliver(parcel)
+            case CloseOrder():
+                connection, reason = self.connections.get(parcel.connection_id), _CLOSE_REASONS.get(parcel.reason)
+                if connection is not None and reason is not None:
+                    connection.close(reason)
+
+    def _deliver(self, delivery: Delivery) -> None:
+        message, prev_sequence = delivery.message, delivery.prev_sequence
+        frame = encode(message_frame(message, prev_sequence))
+        for connection_id in delivery.connection_ids:
+            connection = self.connections.get(connection_id)
+            if connection is None:
+                self._observe.unknown_connection()
+            else:
+                connection.deliver(message.chat_id, message.sequence, prev_sequence, frame)
+
+    def interrupted(self) -> None:
+        self._set_subscribed(False)
+
+    def resumed(self) -> None:
+        """Parcels may have been lost: look at once."""
+        self._set_subscribed(True)
+        self._resumed.set()
+
+    def _set_subscribed(self, standing: bool) -> None:
+        self._subscribed = standing
+        self._observe.subscription(standing)
+
+    # --- what repeats ------------------------------------------------------------------------------------------------
+
+    async def _keep_registered(self) -> None:
+        while True:
+            # Up to a fifth early: gateways started together drift apart, and two beats fit into a registration's life.
+            await asyncio.sleep(limits.PING_INTERVAL_S * (1 - 0.2 * self._clock.random()))
+            await _survive(self._registrations.renew())
+
+    async def _keep_complete(self) -> None:
+        while True:
+            spread = limits.PROBE_INTERVAL_MAX_S - limits.PROBE_INTERVAL_S
+            await self._resumed_within(limits.PROBE_INTERVAL_S + spread * self._clock.random())
+            if self._resumed.is_set():
+                self._resumed.clear()
+                await _survive(self._registrations.renew())
+            await _survive(self._probe.look())
+
+    async def _resumed_within(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._resumed.wait()
+        except TimeoutError:
+            pass
+
+
+async def _survive(step: Awaitable[None]) -> None:
+    """A bug met once must not end what keeps every connection findable and complete."""
+    try:
+        await step
+    except Exception as failure:
+        report(failure)

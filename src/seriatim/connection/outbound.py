@@ -1,0 +1,148 @@
+"""What waits to leave on one socket: answers first, then batches, then at most OUTBOUND_FRAMES_MAX pushes.
+
+Nothing is dropped in silence: a push that finds no room is refused to its caller, who reads it back later, and what
+has not left at the close is named in the hints.
+"""
+
+from collections import deque
+from enum import Enum
+
+import msgspec
+
+from seriatim.domain.limits import (
+    OUTBOUND_CRITICAL_RATIO,
+    OUTBOUND_FRAMES_MAX,
+    OUTBOUND_WARN_RATIO,
+    PRIORITY_FRAMES_MAX,
+    SLOW_CONSUMER_GRACE_S,
+)
+
+WARN_FRAMES = int(OUTBOUND_FRAMES_MAX * OUTBOUND_WARN_RATIO)
+CRITICAL_FRAMES = int(OUTBOUND_FRAMES_MAX * OUTBOUND_CRITICAL_RATIO)
+
+
+class Queued(msgspec.Struct, frozen=True):
+    """A push. `floor`: the highest sequence of its chat that was sent before it."""
+
+    frame: bytes
+    chat_id: str
+    floor: int
+
+
+class Pressure(Enum):
+    WARNED = "warned"
+    CRITICAL = "critical"  # tell the client; the grace period begins
+    RECOVERED = "recovered"  # below the warning mark again; what was refused may be read back
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Frames to write now, and how many answers to requests and batches are among them."""
+
+    frames: list[bytes]
+    answers: int
+    batches: int
+
+
+class Outbound:
+    """`lagging`: the buffer was full and has not drained below the warning mark since; pushes are refused."""
+
+    __slots__ = ("_answers", "_batches", "_closing", "_lane", "_pushes", "_warned", "close_at", "lagging")
+
+    def __init__(self) -> None:
+        self._lane: list[bytes] = []
+        self._answers = 0
+        self._batches: deque[bytes] = deque()
+        self._pushes: deque[Queued] = deque()
+        self._warned = False
+        self._closing = False
+        self.lagging = False
+        self.close_at: float | None = None  # the end of the grace period, while one runs
+
+    def push(self, frame: bytes, chat_id: str, floor: int) -> bool:
+        """False: no room, nothing was queued."""
+        if self.lagging:
+            return False
+        self._pushes.append(Queued(frame, chat_id, floor))
+        self.lagging = len(self._pushes) >= OUTBOUND_FRAMES_MAX
+        return True
+
+    def answer(self, frame: bytes, *, request: bool) -> bool:
+        """Overtakes pushes. `request`: an accepted one is in progress until this leaves. False: the lane is full."""
+        if len(self._lane) >= PRIORITY_FRAMES_MAX:
+            return False
+        self._lane.append(frame)
+        self._answers += request
+        return True
+
+    def greet(self, frame: bytes) -> None:
+        """The first frame of all, whatever came before it."""
+        self._lane.insert(0, frame)
+
+    def batch(self, frame: bytes) -> None:
+        """Bounded by SYNCS_IN_PROGRESS_MAX. After the answers, for it is large; before the pushes that follow it."""
+        self._batches.append(frame)
+
+    def take(self, bytes_max: int) -> Chunk | None:
+        """The next frames in order, about `bytes_max` of them; None when nothing waits."""
+        frames, answers, batches = self._lane, self._answers, 0
+        self._lane, self._answers = [], 0
+        size = sum(map(len, frames))
+        while self._batches and size < bytes_max:
+            frames.append(frame := self._batches.popleft())
+            size += len(frame)
+            batches += 1
+        while self._pushes and size < bytes_max and not self._batches:
+            frames.append(frame := self._pushes.popleft().frame)
+            size += len(frame)
+        return Chunk(frames, answers, batches) if frames else None
+
+    def assess(self, now: float) -> Pressure | None:
+        """Looks at the buffer after a write: has the client's state changed?"""
+        waiting = len(self._pushes)
+        if self._closing:
+            return None
+        if waiting < WARN_FRAMES:
+            troubled = self._warned or self.lagging
+            self._warned, self.lagging, self.close_at = False, False, None
+            return Pressure.RECOVERED if troubled else None
+        if waiting > CRITICAL_FRAMES and self.close_at is None:
+            self._warned, self.close_at = True, now + SLOW_CONSUMER_GRACE_S
+            return Pressure.CRITICAL
+        if waiting > WARN_FRAMES and not self._warned:
+            self._warned = True
+            return Pressure.WARNED
+        return None
+
+    def answer_last(self, frame: bytes) -> None:
+        """The closing itself, for which there is always room."""
+        self._lane.append(frame)
+
+    def last_words(self) -> list[bytes]:
+        """What still goes out to a client that does not read: answers and warnings."""
+        frames, self._lane, self._answers = self._lane, [], 0
+        return frames
+
+    def hints(self) -> dict[str, int]:
+        """Per chat the sequence to sync from, because something after it has not left."""
+        found: dict[str, int] = {}
+        for queued in self._pushes:
+            found.setdefault(queued.chat_id, queued.floor)
+        return found
+
+    def floor(self, chat_id: str) -> int | None:
+        """As `hints`, for one chat; None when everything has left."""
+        return next((queued.floor for queued in self._pushes if queued.chat_id == chat_id), None)
+
+    def refuse_pushes(self) -> None:
+        """After the closing was announced none may follow; `hints` named those that waited."""
+        self._pushes.clear()
+        self.lagging = self._closing = True
+        self.close_at = None
+
+    @property
+    def idle(self) -> bool:
+        return not (self._lane or self._batches or self._pushes)
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pushes)

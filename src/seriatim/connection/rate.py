@@ -1,0 +1,34 @@
+"""How fast a connection may send: a token bucket, and the point at which a flood is no accident any more."""
+
+import math
+
+from seriatim.domain.errors import RateLimited
+from seriatim.domain.limits import RATE_REJECTIONS_MAX, RATE_REJECTIONS_WINDOW_S, SEND_BURST_MAX, SEND_RATE_PER_S
+from seriatim.protocol.window import Window
+
+
+class SendRate:
+    """Full at first; each send takes one token, SEND_RATE_PER_S tokens come back per second."""
+
+    __slots__ = ("_at", "_rejections", "_tokens")
+
+    def __init__(self, now: float) -> None:
+        self._tokens = float(SEND_BURST_MAX)
+        self._at = now
+        self._rejections: Window | None = None  # most clients never need one
+
+    def take(self, now: float) -> RateLimited | None:
+        """None: go ahead. Otherwise the error to answer with."""
+        self._tokens = min(SEND_BURST_MAX, self._tokens + (now - self._at) * SEND_RATE_PER_S)
+        self._at = now
+        if self._tokens >= 1:
+            self._tokens -= 1
+            return None
+        wait = math.ceil((1 - self._tokens) / SEND_RATE_PER_S)
+        return RateLimited("too many messages on this connection", retry_after_seconds=max(1, wait))
+
+    def flooding(self, now: float) -> bool:
+        """Counts a rejection. True: more than RATE_REJECTIONS_MAX in the window, so the client does not listen."""
+        if self._rejections is None:
+            self._rejections = Window(RATE_REJECTIONS_MAX + 1, RATE_REJECTIONS_WINDOW_S)
+        return self._rejections.add(now)

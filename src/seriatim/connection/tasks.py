@@ -1,0 +1,50 @@
+"""The tasks somebody started and has not forgotten: they end on their own, or are ended and awaited."""
+
+import asyncio
+from collections.abc import Coroutine
+
+
+class Tasks:
+    """An owner of tasks; those of its children are its own too.
+
+    A failure nobody expected goes to the loop's exception handler and hurts only its own task.
+    """
+
+    __slots__ = ("_parent", "_tasks")
+
+    def __init__(self, parent: "Tasks | None" = None) -> None:
+        self._parent = parent
+        self._tasks: dict[asyncio.Task[None], None] = {}  # a dict keeps their order, so that a run can be repeated
+
+    def start(self, work: Coroutine[object, object, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        task.add_done_callback(_report)
+        owner: Tasks | None = self
+        while owner is not None:
+            owner._keep(task)
+            owner = owner._parent
+
+    def cancel(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def join(self) -> None:
+        """Returns when no task is left, those started meanwhile included."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    def _keep(self, task: asyncio.Task[None]) -> None:
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (failure := task.exception()) is not None:
+        report(failure)
+
+
+def report(failure: BaseException) -> None:
+    """A bug of ours: seen by whoever runs the loop, survived by everybody else."""
+    asyncio.get_running_loop().call_exception_handler(
+        {"message": "unexpected failure in the connection plane", "exception": failure}
+    )

@@ -1,0 +1,77 @@
+"""The circuit breaker of ADR-009: stops calling a dependency that keeps failing, then tries it with one probe.
+
+Synchronous, with the time handed in (seconds that only grow). One per process and dependency.
+"""
+
+from collections import deque
+from enum import StrEnum
+
+from seriatim.domain.limits import BREAKER_FAILURES_MAX, BREAKER_OPEN_S, BREAKER_PROBE_S, BREAKER_WINDOW_S
+
+
+class BreakerState(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class Breaker:
+    """Ask `admit` before every call and report every admitted call's end, once.
+
+    Answers are not matched with calls: every call ends well within BREAKER_OPEN_S, so none from before the breaker
+    opened is left when it lets a probe through, and an answer that comes then is the probe's.
+    """
+
+    def __init__(self) -> None:
+        self._failed_at: deque[float] = deque(maxlen=BREAKER_FAILURES_MAX)
+        self._opened_at: float | None = None  # None while closed
+        self._probed_at: float | None = None  # None while no probe is out
+
+    def admit(self, now: float) -> float | None:
+        """None: go ahead. A number: refused; seconds until it is worth asking again, always above 0."""
+        match self.state(now):
+            case BreakerState.CLOSED:
+                return None
+            case BreakerState.OPEN:
+                return _left(self._opened_at, BREAKER_OPEN_S, now)
+            case BreakerState.HALF_OPEN:
+                wait = _left(self._probed_at, BREAKER_PROBE_S, now)
+                if wait is None:
+                    self._probed_at = now
+                return wait
+
+    def succeeded(self, now: float) -> None:
+        """The dependency answered, with whatever: a refusal of one request is not a failure of the dependency."""
+        if self._probed_at is not None:
+            self._opened_at = self._probed_at = None
+
+    def failed(self, now: float) -> None:
+        """The dependency failed (`error.trips_breaker`)."""
+        if self._probed_at is not None:
+            self._open(now)
+        elif self._opened_at is None:
+            self._failed_at.append(now)
+            if len(self._failed_at) == BREAKER_FAILURES_MAX and now - self._failed_at[0] <= BREAKER_WINDOW_S:
+                self._open(now)
+
+    def withdrawn(self) -> None:
+        """An admitted call was not made after all: it proves nothing, and another may be the probe."""
+        self._probed_at = None
+
+    def state(self, now: float) -> BreakerState:
+        if self._opened_at is None:
+            return BreakerState.CLOSED
+        waiting = _left(self._opened_at, BREAKER_OPEN_S, now) is not None
+        return BreakerState.OPEN if waiting else BreakerState.HALF_OPEN
+
+    def _open(self, now: float) -> None:
+        self._failed_at.clear()
+        self._opened_at, self._probed_at = now, None
+
+
+def _left(since: float | None, duration_s: float, now: float) -> float | None:
+    """What is left of a span of time; None when it is over or never began."""
+    if since is None:
+        return None
+    left = since + duration_s - now
+    return left if left > 0 else None

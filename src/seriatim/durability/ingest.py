@@ -1,0 +1,158 @@
+"""The durability plane's door: admits drafts, keeps one pipeline per active chat, answers reads and receipts.
+
+Implements `ports.durability.Durability` within one process.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from seriatim.domain import limits
+from seriatim.domain.breaker import Breaker
+from seriatim.domain.errors import BreakerOpen, Draining, SeriatimError, ServerBusy
+from seriatim.domain.message import Draft, check_draft
+from seriatim.durability.observe import DurabilityObserver
+from seriatim.durability.pipeline import ChatPipeline, Pending
+from seriatim.durability.prefix import PrefixReader
+from seriatim.durability.publish import ChatPublisher
+from seriatim.durability.reads import MemberReads
+from seriatim.durability.receipts import Receipts
+from seriatim.durability.reconcile import Reconciler
+from seriatim.durability.slots import SlotWriter
+from seriatim.ports.clock import Clock
+from seriatim.ports.durability import Answer, PrefixPage
+from seriatim.ports.event_log import Event, EventWriter
+from seriatim.ports.message_log import MessageLog
+
+
+class Ingest:
+    """One process's share of the durability plane. `run` keeps the reconciler going; `drain` ends it politely."""
+
+    def __init__(
+        self,
+        *,
+        log: MessageLog,
+        events: EventWriter,
+        clock: Clock,
+        producer_id: str,
+        observe: DurabilityObserver | None = None,
+    ) -> None:
+        self._log = log
+        self._clock = clock
+        self._producer_id = producer_id
+        self._observe = observe or DurabilityObserver()
+        self._breaker = Breaker()
+        self._events = GuardedWriter(events, self._breaker, clock)
+        self._prefix = PrefixReader(log, clock, self._observe)
+        self._reads = MemberReads(log, self._prefix, clock)
+        self._receipts = Receipts(log, clock)
+        self._pipelines: dict[str, ChatPipeline] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._draining = False
+        self.reconciler = Reconciler(
+            log=log,
+            publisher_of=self._publisher,
+            busy=self._pipelines.__contains__,
+            breaker=self._breaker,
+            clock=clock,
+            observe=self._observe,
+        )
+
+    def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
+        """Admits a draft to its chat's queue, or answers at once (but never from within) why not."""
+        now = self._clock.monotonic()
+        try:
+            self._admit(draft, now)
+            self._pipeline(draft.chat_id).put(Pending(draft, deadline=deadline, admitted_at=now, answer=answer))
+        except SeriatimError as error:
+            asyncio.get_running_loop().call_soon(answer, error)
+
+    async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
+        return await self._reads.read(user_id, chat_id, after=after, limit=limit, timeout_s=timeout_s)
+
+    async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, timeout_s: float) -> None:
+        await self._receipts.acknowledge(user_id, chat_id, sequence=sequence, timeout_s=timeout_s)
+
+    async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
+        """The stored marks; for chats active here the pipeline knows better."""
+        standings = await self._log.standings(chat_ids, timeout_s=timeout_s)
+        heads = {chat_id: standing.published_through for chat_id, standing in standings.items()}
+        for chat_id in chat_ids:
+            if chat_id in self._pipelines and chat_id in heads:
+                heads[chat_id] = max(heads[chat_id], self._pipelines[chat_id].publisher.mark)
+        return heads
+
+    async def run(self) -> None:
+        """Settles what other processes left unpublished, until cancelled."""
+        await self.reconciler.run()
+
+    async def drain(self) -> None:
+        """Takes nothing new, finishes what was admitted, flushes, returns when every pipeline has ended."""
+        self._draining = True
+        while self._tasks:
+            await asyncio.wait(list(self._tasks.values()))
+
+    def _admit(self, draft: Draft, now: float) -> None:
+        check_draft(draft)
+        if self._draining:
+            raise Draining("this process is shutting down; retry with the same id")
+        if draft.chat_id not in self._pipelines and len(self._pipelines) >= limits.PIPELINES_MAX:
+            raise ServerBusy("too many active chats on this process; retry in a second", retry_after_seconds=1)
+        wait = self._breaker.admit(now)
+        if wait is not None:
+            raise BreakerOpen("the event log is failing; retry later with the same id", retry_after_seconds=wait)
+
+    def _pipeline(self, chat_id: str) -> ChatPipeline:
+        pipeline = self._pipelines.get(chat_id)
+        if pipeline is None:
+            publisher = self._publisher(chat_id)
+            slots = SlotWriter(
+                chat_id,
+                log=self._log,
+                prefix=self._prefix,
+                publisher=publisher,
+                clock=self._clock,
+                observe=self._observe,
+            )
+            pipeline = ChatPipeline(
+                chat_id,
+                log=self._log,
+                publisher=publisher,
+                slots=slots,
+                clock=self._clock,
+                observe=self._observe,
+                on_end=lambda: self._ended(chat_id),
+            )
+            self._pipelines[chat_id] = pipeline
+            self._tasks[chat_id] = asyncio.get_running_loop().create_task(pipeline.run())
+        return pipeline
+
+    def _ended(self, chat_id: str) -> None:
+        del self._pipelines[chat_id], self._tasks[chat_id]
+
+    def _publisher(self, chat_id: str) -> ChatPublisher:
+        return ChatPublisher(
+            chat_id,
+            log=self._log,
+            prefix=self._prefix,
+            events=self._events,
+            clock=self._clock,
+            observe=self._observe,
+            producer_id=self._producer_id,
+        )
+
+
+class GuardedWriter:
+    """The event log behind a breaker: its failures close the door before messages pile up unpublished."""
+
+    def __init__(self, events: EventWriter, breaker: Breaker, clock: Clock) -> None:
+        self._events = events
+        self._breaker = breaker
+        self._clock = clock
+
+    async def append(self, topic: str, events: Sequence[Event], *, timeout_s: float) -> None:
+        try:
+            await self._events.append(topic, events, timeout_s=timeout_s)
+        except SeriatimError:
+            self._breaker.failed(self._clock.monotonic())
+            raise
+        self._breaker.succeeded(self._clock.monotonic())

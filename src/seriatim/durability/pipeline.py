@@ -1,0 +1,207 @@
+"""One chat's way to durability: group commit without timers (delivery.md section 3).
+
+While one batch is being committed the next one gathers. One batch at a time per chat also means: drafts keep their
+order of arrival, and a retry never races its first attempt in this process, since they land in different batches.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from seriatim.domain import limits
+from seriatim.domain.errors import CounterMissing, InternalError, SeriatimError, ServerBusy, ServiceUnavailable
+from seriatim.domain.message import Draft, Receipt, content_digest
+from seriatim.durability.observe import DurabilityObserver
+from seriatim.durability.patience import Deadline, persistently
+from seriatim.durability.publish import ChatPublisher
+from seriatim.durability.slots import SlotWriter
+from seriatim.durability.verdicts import Fresh, Hit, Refusal, Verdict, judge
+from seriatim.ports.clock import Clock
+from seriatim.ports.durability import Answer
+from seriatim.ports.message_log import MessageLog
+
+
+class Pending:
+    """A draft that somebody waits for. It is answered exactly once."""
+
+    __slots__ = ("_answer", "admitted_at", "deadline", "digest", "draft")
+
+    def __init__(self, draft: Draft, *, deadline: float, admitted_at: float, answer: Answer) -> None:
+        self.draft = draft
+        self.digest = content_digest(draft.content)
+        self.deadline = deadline
+        self.admitted_at = admitted_at
+        self._answer: Answer | None = answer
+
+    def answer(self, outcome: Receipt | SeriatimError) -> None:
+        if self._answer is not None:
+            answer, self._answer = self._answer, None
+            answer(outcome)
+
+
+class ChatPipeline:
+    """Takes drafts of one chat, commits them in batches, answers each. Ends by itself when nothing comes any more."""
+
+    def __init__(
+        self,
+        chat_id: str,
+        *,
+        log: MessageLog,
+        publisher: ChatPublisher,
+        slots: SlotWriter,
+        clock: Clock,
+        observe: DurabilityObserver,
+        on_end: Callable[[], None],
+    ) -> None:
+        self.publisher = publisher
+        self._chat_id = chat_id
+        self._log = log
+        self._slots = slots
+        self._clock = clock
+        self._observe = observe
+        self._on_end = on_end
+        self._queue: deque[Pending] = deque()
+        self._arrival: asyncio.Future[None] | None = None
+
+    def put(self, pending: Pending) -> None:
+        """Queues a draft in order of arrival. Raises `ServerBusy` when the queue is full."""
+        if len(self._queue) >= limits.CHAT_QUEUE_DRAFTS_MAX:
+            raise ServerBusy("this chat is very busy; retry in a second", retry_after_seconds=1)
+        self._queue.append(pending)
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
+
+    async def run(self) -> None:
+        """Commits batches until the chat is idle, then leaves its published mark in the store and ends."""
+        try:
+            while self._queue or await self._idle():
+                batch = self._take()
+                if batch:
+                    await self._commit(batch)
+        finally:
+            self._on_end()
+            for pending in self._queue:
+                pending.answer(ServiceUnavailable("this process is shutting down; retry with the same id"))
+
+    def _take(self) -> list[Pending]:
+        """The next drafts in order that fit one transaction and whose time is not up, no two with the same key."""
+        now = self._clock.monotonic()
+        batch: list[Pending] = []
+        keys: dict[str, None] = {}
+        senders: dict[str, None] = {}
+        while self._queue:
+            pending = self._queue[0]
+            if pending.deadline - now < limits.ATTEMPT_ROOM_S:
+                self._queue.popleft().answer(
+                    ServiceUnavailable("no time was left to store this; retry with the same id")
+                )
+                continue
+            draft = pending.draft
+            items = 2 * (len(batch) + 1) + len(senders) + (draft.sender_id not in senders)
+            if draft.client_message_id in keys or items > limits.TRANSACTION_ITEMS_MAX:
+                break
+            keys[draft.client_message_id] = None
+            senders[draft.sender_id] = None
+            batch.append(self._queue.popleft())
+        return batch
+
+    async def _commit(self, batch: Sequence[Pending]) -> None:
+        """Whatever happens, everyone in the batch gets an answer, by the batch's earliest deadline."""
+        try:
+            await self._store_and_publish(batch, Deadline(self._clock, min(pending.deadline for pending in batch)))
+            unanswered: SeriatimError = InternalError("no outcome was reached; retry with the same id")
+        except CounterMissing as error:
+            self._observe.counter_missing(self._chat_id)
+            unanswered = error
+        except SeriatimError as error:
+            unanswered = error
+        except Exception as error:
+            self._observe.failed("pipeline", error)
+            unanswered = InternalError("something unexpected happened; retry with the same id")
+        for pending in batch:
+            pending.answer(unanswered)
+
+    async def _store_and_publish(self, batch: Sequence[Pending], deadline: Deadline) -> None:
+        verdicts = await self._judge(batch, deadline)
+        receipts: dict[int, Receipt] = {}
+        fresh: list[int] = []
+        for index, verdict in enumerate(verdicts):
+            match verdict:
+                case Refusal(error):
+                    batch[index].answer(error)
+                case Hit(receipt):
+                    self._observe.hit()
+                    receipts[index] = receipt
+                case Fresh():
+                    fresh.append(index)
+        if fresh:
+            drafts = [(batch[index].draft, batch[index].digest) for index in fresh]
+            for index, outcome in zip(fresh, await self._slots.store(drafts, deadline), strict=True):
+                if isinstance(outcome, Receipt):
+                    receipts[index] = outcome
+                else:
+                    batch[index].answer(outcome)
+        if receipts:
+            await self._answer_published(batch, receipts, deadline)
+
+    async def _judge(self, batch: Sequence[Pending], deadline: Deadline) -> list[Verdict]:
+        """One consistent read decides: keys, roles, and how far the chat is published."""
+        keys = [pending.draft.client_message_id for pending in batch]
+        senders = list(dict.fromkeys(pending.draft.sender_id for pending in batch))
+        found = await persistently(
+            lambda room: self._log.lookup(self._chat_id, keys, senders, timeout_s=room),
+            deadline=deadline,
+            clock=self._clock,
+            observe=self._observe,
+        )
+        now_s = self._clock.now_ms() // 1000
+        verdicts = [judge(pending.draft, pending.digest, found, now_s) for pending in batch]
+        if found.standing is not None:
+            self.publisher.adopt(found.standing.published_through, found.standing.published_message)
+        elif not all(isinstance(verdict, Refusal) for verdict in verdicts):
+            raise CounterMissing(self._chat_id)
+        return verdicts
+
+    async def _answer_published(
+        self, batch: Sequence[Pending], receipts: dict[int, Receipt], deadline: Deadline
+    ) -> None:
+        """The ack gate: nothing is answered above the published mark, be it new or stored long ago."""
+        target = max(receipt.sequence for receipt in receipts.values())
+        predecessors = await self.publisher.advance(target, deadline=deadline)
+        for index, receipt in receipts.items():
+            if not receipt.deduplicated:
+                self._observe.answered(self._clock.monotonic() - batch[index].admitted_at)
+            batch[index].answer(with_predecessor(receipt, predecessors.get(receipt.sequence)))
+
+    async def _idle(self) -> bool:
+        """Waits for a draft. After a quiet time flushes the published mark; False if still nothing came."""
+        self._arrival = asyncio.get_running_loop().create_future()
+        try:
+            await asyncio.wait_for(self._arrival, limits.PIPELINE_IDLE_S)
+        except TimeoutError:
+            await self._flush()
+        finally:
+            self._arrival = None
+        return bool(self._queue)
+
+    async def _flush(self) -> None:
+        try:
+            await self._log.flush(
+                self._chat_id,
+                published_through=self.publisher.mark,
+                published_message=self.publisher.last_message,
+                timeout_s=limits.STORE_TIMEOUT_S,
+            )
+        except SeriatimError:
+            return  # the chat stays dirty, and the reconciler settles it
+
+
+def with_predecessor(receipt: Receipt, prev_sequence: int | None) -> Receipt:
+    return Receipt(
+        message_id=receipt.message_id,
+        sequence=receipt.sequence,
+        created_at=receipt.created_at,
+        deduplicated=receipt.deduplicated,
+        content_differs=receipt.content_differs,
+        prev_sequence=prev_sequence,
+    )

@@ -1,0 +1,84 @@
+"""Settles chats whose owner left something unpublished: nobody's retry is needed for a message to go out (H8)."""
+
+import asyncio
+from collections.abc import Callable
+
+from seriatim.domain import limits
+from seriatim.domain.breaker import Breaker
+from seriatim.domain.errors import SeriatimError
+from seriatim.durability.observe import DurabilityObserver
+from seriatim.durability.patience import Deadline
+from seriatim.durability.publish import ChatPublisher
+from seriatim.ports.clock import Clock
+from seriatim.ports.message_log import MessageLog
+
+
+class Reconciler:
+    """Sweeps the index of dirty chats. Several processes may do so at once: it costs duplicates, nothing else."""
+
+    def __init__(
+        self,
+        *,
+        log: MessageLog,
+        publisher_of: Callable[[str], ChatPublisher],
+        busy: Callable[[str], bool],
+        breaker: Breaker,
+        clock: Clock,
+        observe: DurabilityObserver,
+    ) -> None:
+        self._log = log
+        self._publisher_of = publisher_of
+        self._busy = busy
+        self._breaker = breaker
+        self._clock = clock
+        self._observe = observe
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(limits.RECONCILE_EVERY_S * (0.5 + self._clock.random()))
+            await self.sweep()
+
+    async def sweep(self) -> None:
+        """Settles every chat dirty for longer than `RECONCILE_AFTER_S` that no pipeline of ours is working on."""
+        before_ms = self._clock.now_ms() - int(limits.RECONCILE_AFTER_S * 1000)
+        try:
+            dirty = await self._log.dirty(
+                before_ms=before_ms, limit=limits.RECONCILE_CHATS_MAX, timeout_s=limits.STORE_TIMEOUT_S
+            )
+        except SeriatimError:
+            return  # the next sweep asks again
+        left = [chat.chat_id for chat in dirty if not self._busy(chat.chat_id)]
+        if not left or self._breaker.admit(self._clock.monotonic()) is not None:
+            return  # nothing to do, or nothing that could be published now
+        async with asyncio.TaskGroup() as group:
+            for chat_id in left:
+                group.create_task(self._try_to_settle(chat_id))
+        self._breaker.withdrawn()  # if we were its probe and had nothing to publish, another may try
+
+    async def _try_to_settle(self, chat_id: str) -> None:
+        try:
+            await self.settle(chat_id, Deadline(self._clock, self._clock.monotonic() + limits.SETTLE_DEADLINE_S))
+        except SeriatimError:
+            return  # still dirty; the next sweep tries again
+        except Exception as error:
+            self._observe.failed("reconciler", error)
+
+    async def settle(self, chat_id: str, deadline: Deadline) -> bool:
+        """Every allocated slot is filled or sealed, every message published, and the chat marked clean."""
+        standings = await self._log.standings([chat_id], timeout_s=deadline.room())
+        standing = standings.get(chat_id)
+        if standing is None:
+            self._observe.counter_missing(chat_id)
+            return False
+        publisher = self._publisher_of(chat_id)
+        publisher.adopt(standing.published_through, standing.published_message)
+        await publisher.advance(standing.allocated, deadline=deadline)
+        clean = await self._log.flush(
+            chat_id,
+            published_through=publisher.mark,
+            published_message=publisher.last_message,
+            timeout_s=deadline.room(),
+        )
+        if clean:
+            self._observe.reconciled(chat_id)
+        return clean

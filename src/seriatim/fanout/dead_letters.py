@@ -1,0 +1,50 @@
+"""Records that cannot be handled: set aside with the reason, for a person to look at. Nothing is buried unwritten."""
+
+from seriatim.domain import limits
+from seriatim.fanout.observer import FanoutObserver
+from seriatim.ports.clock import Clock
+from seriatim.ports.event_log import DeadLetterWriter, Letter, Record
+
+
+class DeadLetters:
+    def __init__(
+        self,
+        writer: DeadLetterWriter,
+        clock: Clock,
+        *,
+        consumer_group: str,
+        consumer_id: str,
+        observe: FanoutObserver,
+    ) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._consumer_group = consumer_group
+        self._consumer_id = consumer_id
+        self._observe = observe
+
+    def letter(self, record: Record, error: Exception, attempts: int) -> Letter:
+        return Letter(
+            record=record,
+            reason=_reason(error),
+            attempts=attempts,
+            consumer_group=self._consumer_group,
+            consumer_id=self._consumer_id,
+            failed_at_ms=self._clock.now_ms(),
+        )
+
+    async def bury(self, letter: Letter) -> bool:
+        """One try. True once the letter is safe; until then its record must not be passed."""
+        try:
+            await self._writer.bury(letter, timeout_s=limits.PUBLISH_TIMEOUT_S)
+        except Exception:
+            # Whatever went wrong, the record is in no other place yet, so every failure counts the same.
+            self._observe.letter_failed(letter.record.partition)
+            return False
+        self._observe.buried()
+        return True
+
+
+def _reason(error: Exception) -> str:
+    """`Class: text`. The text may quote a record that no encoder accepts; the letter must be writable all the same."""
+    text = f"{type(error).__name__}: {error}"[: limits.LETTER_REASON_CHARS_MAX]
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,188 @@
+"""One partition's records, strictly one after another: handle, move on, commit what lies behind.
+
+A record leaves the backlog only when it is handled or its letter is safe; so a commit never passes an unhandled one.
+"""
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from typing import Protocol
+
+from seriatim.domain import limits
+from seriatim.domain.events import BadEvent
+from seriatim.fanout.backoff import backoff_s
+from seriatim.fanout.dead_letters import DeadLetters
+from seriatim.fanout.observer import FanoutObserver
+from seriatim.ports.clock import Clock
+from seriatim.ports.event_log import EventReader, Fenced, Partition, Record
+
+
+class Handler(Protocol):
+    async def handle(self, record: Record) -> None:
+        """Returns when the record needs nothing more. What it raises is a failed attempt."""
+        ...
+
+
+class PartitionWorker:
+    """Runs from assignment to revocation or loss. Told to stop, it finishes the current record and commits."""
+
+    def __init__(
+        self,
+        partition: Partition,
+        reader: EventReader,
+        handler: Handler,
+        letters: DeadLetters,
+        clock: Clock,
+        observe: FanoutObserver,
+    ) -> None:
+        self._partition = partition
+        self._reader = reader
+        self._handler = handler
+        self._letters = letters
+        self._clock = clock
+        self._observe = observe
+        self._backlog: deque[Record] = deque()
+        self._next_offset: int | None = None  # the first unhandled one; None until a record was handled here
+        self._committed: int | None = None
+        self._uncommitted = 0
+        self._in_doubt = False  # a commit without an answer may still be on its way, to lower a later one
+        self._paused = False
+        self._lost = False
+        self._news = asyncio.Event()
+        self._stopped = asyncio.Event()
+
+    def give(self, record: Record) -> None:
+        """Puts a record behind the others. A long backlog pauses its partition in the reader, and no other."""
+        if self._stopped.is_set():
+            return
+        self._backlog.append(record)
+        self._news.set()
+        if len(self._backlog) >= limits.BACKLOG_PAUSE_RECORDS:
+            self._pause()
+
+    def stop(self) -> None:
+        """No record is begun any more; the one in hand is finished and what is handled is committed."""
+        self._stopped.set()
+        self._news.set()
+
+    def forget(self) -> None:
+        """The partition is someone else's: touch it no more, in the log or in the reader."""
+        self._lost = True
+        self.stop()
+
+    async def run(self) -> None:
+        while not self._stopped.is_set():
+            await self._drain()
+            await self.commit()
+            if not self._backlog and not self._stopped.is_set():
+                self._resume()
+                await self._wait_for_news()
+        await self.commit()  # once more if the last one failed: a commit now saves the next owner the repetition
+        self._resume()
+
+    async def process(self, record: Record) -> bool:
+        """Settles the record, and only then passes it. Says whether it did."""
+        if not await self.settle(record):
+            return False
+        self.advance(record)
+        return True
+
+    async def settle(self, record: Record) -> bool:
+        """True once the record is handled or buried; False when told to stop before either."""
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                await self._handler.handle(record)
+                return True
+            except Exception as error:
+                if await self.recover(record, error, attempts):
+                    return True
+            if self._stopped.is_set():
+                return False
+
+    async def recover(self, record: Record, error: Exception, attempts: int) -> bool:
+        """After a failed attempt the record stays first in line: buried when hopeless (True), else tried once more."""
+        if hopeless(error, attempts):
+            return await self._bury(record, error, attempts)
+        self._observe.retried()
+        await self._rest(limits.RECORD_RETRY_S)
+        return False
+
+    def advance(self, record: Record) -> None:
+        self._backlog.popleft()
+        self._next_offset = record.offset + 1
+        self._uncommitted += 1
+        self._observe.handled(record.partition, record.offset)
+
+    async def commit(self) -> None:
+        """Stores the first unhandled offset. A failure is harmless: the next commit covers this one."""
+        if self._lost or self._next_offset is None or self._next_offset == self._committed:
+            return
+        offset = self._next_offset
+        self._uncommitted = 0  # also when it fails: a log in trouble is not asked again for every record
+        try:
+            await self._reader.commit(self._partition, offset, timeout_s=limits.COMMIT_TIMEOUT_S)
+        except Fenced:
+            self.forget()
+        except Exception:
+            self._in_doubt = True
+            self._observe.commit_failed()
+        else:
+            self._committed = offset
+
+    async def _drain(self) -> None:
+        while self._backlog and not self._stopped.is_set():
+            if not await self.process(self._backlog[0]):
+                return
+            if self._uncommitted >= limits.COMMIT_RECORDS_MAX:
+                await self.commit()
+
+    async def _bury(self, record: Record, error: Exception, attempts: int) -> bool:
+        """Committing without the letter would lose the record, so this partition waits; the others go on."""
+        letter = self._letters.letter(record, error, attempts)
+        failures = 0
+        while not await self._letters.bury(letter):
+            failures += 1
+            self._pause()
+            await self._rest(
+                backoff_s(failures, first_s=limits.LETTER_RETRY_S, most_s=limits.LETTER_RETRY_MAX_S, clock=self._clock)
+            )
+            if self._stopped.is_set():
+                return False
+        return True
+
+    async def _rest(self, seconds: float) -> None:
+        """Sleeps, or less when told to stop: a rebalance does not wait for our patience."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+
+    async def _wait_for_news(self) -> None:
+        self._news.clear()
+        behind = self._committed != self._next_offset
+        if not behind and not self._in_doubt:
+            await self._news.wait()
+            return
+        try:
+            async with asyncio.timeout(limits.COMMIT_RETRY_S if behind else limits.COMMIT_DOUBT_S):
+                await self._news.wait()
+        except TimeoutError:
+            if not behind:
+                self._in_doubt = False
+                self._committed = None
+
+    def _pause(self) -> None:
+        if not self._paused and not self._lost:
+            self._paused = True
+            self._reader.pause(self._partition)
+
+    def _resume(self) -> None:
+        if self._paused and not self._lost:
+            self._paused = False
+            self._reader.resume(self._partition)
+
+
+def hopeless(error: Exception, attempts: int) -> bool:
+    """A malformed event stays malformed. Anything else that escapes is our own bug, and bugs can be moody."""
+    return isinstance(error, BadEvent) or attempts >= limits.RECORD_TRIES_MAX

@@ -1,0 +1,58 @@
+"""Named points in time: at most one per key, read in order of time.
+
+The session machines have no clock; they say when they want to be called, and somebody else's timer calls them.
+"""
+
+import heapq
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key")
+
+_STALE_ENTRIES_MAX = 64  # replaced alarms stay in the heap until this many outnumber the live ones
+
+
+class Alarms(Generic[Key]):
+    def __init__(self) -> None:
+        self._set: dict[Key, tuple[float, int]] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._number = 0  # equal times ring in the order they were set, and keys are never compared
+
+    def set(self, key: Key, at: float) -> None:
+        """Replaces the key's earlier alarm."""
+        self._number += 1
+        self._set[key] = (at, self._number)
+        heapq.heappush(self._heap, (at, self._number, key))
+        if len(self._heap) > 2 * len(self._set) + _STALE_ENTRIES_MAX:
+            self._heap = [(at, number, key) for key, (at, number) in self._set.items()]
+            heapq.heapify(self._heap)
+
+    def cancel(self, key: Key) -> None:
+        self._set.pop(key, None)
+
+    def clear(self) -> None:
+        self._set.clear()
+        self._heap.clear()
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._set
+
+    def next(self) -> float | None:
+        while self._heap:
+            at, number, key = self._heap[0]
+            if self._set.get(key) == (at, number):
+                return at
+            heapq.heappop(self._heap)
+        return None
+
+    def due(self, now: float) -> list[Key]:
+        """Takes out every alarm whose time has come, earliest first."""
+        rung: list[Key] = []
+        while (at := self.next()) is not None and at <= now:
+            key = heapq.heappop(self._heap)[2]
+            del self._set[key]
+            rung.append(key)
+        return rung
+
+
+def earliest(*times: float | None) -> float | None:
+    return min((at for at in times if at is not None), default=None)

@@ -1,0 +1,63 @@
+"""Which chats a client owes the server an ack, and when: every 10 messages of a chat, or 5 seconds after the first.
+
+An ack is the chat's cursor and nothing else, so that it never covers a message this device does not hold.
+"""
+
+from seriatim.domain import limits
+from seriatim.protocol.frames import Ack
+
+
+class Receipts:
+    """Outlives connections: an ack sent shortly before a connection broke may be lost, so it is owed again."""
+
+    def __init__(self) -> None:
+        self.due_at: float | None = None
+        self._owed: dict[str, _Owed] = {}
+        self._acked: dict[str, int] = {}
+        self._doubted: dict[str, float] = {}  # by chat, when its last ack was sent on this connection
+
+    def stored(self, chat_id: str, cursor: int, messages: int, now: float) -> list[Ack]:
+        """The chat is stored up to the cursor, by so many messages more than before."""
+        if cursor <= self._acked.get(chat_id, 0):
+            return []
+        owed = self._owed.setdefault(chat_id, _Owed())
+        owed.cursor = cursor
+        owed.messages += messages
+        if owed.messages >= limits.CLIENT_ACK_EVERY_MESSAGES:
+            return [self._ack(chat_id, now)]
+        if self.due_at is None:
+            self.due_at = now + limits.CLIENT_ACK_EVERY_S
+        return []
+
+    def timer(self, now: float) -> list[Ack]:
+        if self.due_at is None or now < self.due_at:
+            return []
+        acks = [self._ack(chat_id, now) for chat_id in list(self._owed)[: limits.CLIENT_ACK_FRAMES_MAX]]
+        self.due_at = now + limits.CLIENT_ACK_PAUSE_S if self._owed else None
+        return acks
+
+    def flush(self, now: float) -> list[Ack]:
+        """Everything owed: the connection is about to end."""
+        self.due_at = None
+        return [self._ack(chat_id, now) for chat_id in list(self._owed)]
+
+    def disconnected(self, now: float) -> None:
+        """On the next connection an ack counts only after the chat's sync, which calls `stored` again."""
+        self.due_at = None
+        self._owed.clear()
+        for chat_id, at in self._doubted.items():
+            if now - at < limits.CLIENT_ACK_DOUBT_S:
+                del self._acked[chat_id]
+        self._doubted.clear()
+
+    def _ack(self, chat_id: str, now: float) -> Ack:
+        cursor = self._owed.pop(chat_id).cursor
+        self._acked[chat_id] = cursor
+        self._doubted[chat_id] = now
+        return Ack(chat_id=chat_id, last_acked_sequence=cursor)
+
+
+class _Owed:
+    def __init__(self) -> None:
+        self.cursor = 0
+        self.messages = 0

@@ -1,0 +1,217 @@
+"""The server's end of one connection as a machine without sockets: text, pongs and time in, actions out.
+
+It knows the greeting, the pings, the lifetime and the closing. What a request costs others to fulfil it only names.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+from msgspec import UNSET
+
+from seriatim.domain import limits
+from seriatim.domain.errors import Draining, InvalidMessage, SeriatimError, ServerBusy
+from seriatim.domain.message import Draft
+from seriatim.protocol.codec import BadFrame, Echo, UnknownType, decode_client_frame, error_frame
+from seriatim.protocol.frames import (
+    Ack,
+    ClientFrame,
+    CloseReason,
+    ErrorFrame,
+    Heartbeat,
+    Maybe,
+    SendMessage,
+    SyncRequest,
+)
+from seriatim.protocol.window import Window
+
+# --- what the session asks for ---------------------------------------------------------------------------------------
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """Answer at once."""
+
+    frame: ErrorFrame
+
+
+class Submit(msgspec.Struct, frozen=True):
+    """Have this stored, in the order of these actions. The echo repeats the client's own spelling."""
+
+    draft: Draft
+    echo: Echo
+
+
+class Sync(msgspec.Struct, frozen=True):
+    request: SyncRequest
+
+
+class Acknowledge(msgspec.Struct, frozen=True):
+    ack: Ack
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """Answer a heartbeat with the time."""
+
+    request_id: Maybe
+
+
+class Ping(msgspec.Struct, frozen=True):
+    pass
+
+
+class Close(msgspec.Struct, frozen=True):
+    reason: CloseReason
+
+
+class Ignored(msgspec.Struct, frozen=True):
+    """A frame type nobody here knows: count it, say nothing."""
+
+    type: str
+
+
+Action = Reply | Submit | Sync | Acknowledge | Beat | Ping | Close | Ignored
+
+
+class Phase(Enum):
+    GREETING = "greeting"  # not registered yet: frames wait
+    OPEN = "open"
+    DRAINING = "draining"  # closing was announced: what was accepted is still answered
+    CLOSED = "closed"
+
+
+# --- the machine -----------------------------------------------------------------------------------------------------
+
+
+class ServerSession:
+    """`now` is monotonic seconds everywhere. `expires_at` and `rotates_at` end the session on time."""
+
+    def __init__(self, user_id: str, connection_id: str, *, now: float, expires_at: float, rotates_at: float) -> None:
+        self.phase = Phase.GREETING
+        self._user_id = user_id
+        self._connection_id = connection_id
+        self._expires_at = expires_at
+        self._rotates_at = rotates_at
+        self._ping_at = now + limits.PING_INTERVAL_S
+        self._pong_by: float | None = None  # None while no ping is unanswered
+        self._early: list[str | bytes] = []
+        self._invalid = Window(limits.INVALID_FRAMES_MAX, limits.INVALID_FRAMES_WINDOW_S)
+
+    def received(self, text: str | bytes, now: float) -> Sequence[Action]:
+        self.heard()
+        if self.phase is Phase.CLOSED:
+            return ()
+        if self.phase is Phase.GREETING:
+            return self._too_early(text)
+        try:
+            frame = decode_client_frame(text)
+        except BadFrame as bad:
+            return self._refused(bad, now)
+        if isinstance(frame, UnknownType):
+            return (Ignored(frame.type),)
+        if self.phase is Phase.DRAINING:
+            return self._too_late(frame)
+        return (self._requested(frame),)
+
+    def heard(self) -> None:
+        """A pong, or any other sign of life."""
+        self._pong_by = None
+
+    def greeted(self, now: float) -> list[Action]:
+        """The greeting is on its way: what came before it is handled now, in order."""
+        if self.phase is not Phase.GREETING:
+            return []
+        self.phase = Phase.OPEN
+        early, self._early = self._early, []
+        return [action for text in early for action in self.received(text, now)]
+
+    def drain(self) -> None:
+        """Closing was announced; requests from now on are refused."""
+        if self.phase is not Phase.CLOSED:
+            self.phase = Phase.DRAINING
+            self._early = []
+
+    def close(self) -> None:
+        self.phase = Phase.CLOSED
+        self._early = []
+
+    def timer(self, now: float) -> list[Action]:
+        """To be called at `next_timer`; harmless at any other time."""
+        if self.phase is Phase.CLOSED:
+            return []
+        if self._pong_by is not None and now >= self._pong_by:
+            return [Close(CloseReason.IDLE_TIMEOUT)]
+        if now >= self._expires_at:
+            return [Close(CloseReason.TOKEN_EXPIRED)]
+        if now >= self._rotates_at:
+            return [Close(CloseReason.MAX_CONNECTION_AGE)]
+        if now < self._ping_at:
+            return []
+        self._ping_at = now + limits.PING_INTERVAL_S
+        self._pong_by = now + limits.PONG_TIMEOUT_S
+        return [Ping()]
+
+    def next_timer(self) -> float:
+        at = min(self._ping_at, self._expires_at, self._rotates_at)
+        return at if self._pong_by is None else min(at, self._pong_by)
+
+    def _too_early(self, text: str | bytes) -> Sequence[Action]:
+        if len(self._early) < limits.INBOUND_REQUESTS_MAX:
+            self._early.append(text)
+            return ()
+        try:
+            frame = decode_client_frame(text)
+        except BadFrame as bad:
+            return (Reply(error_frame(bad.error, bad.echo)),)
+        return () if isinstance(frame, UnknownType) else (Reply(error_frame(busy(), echo(frame))),)
+
+    def _refused(self, bad: BadFrame, now: float) -> Sequence[Action]:
+        reply = Reply(error_frame(bad.error, bad.echo))
+        # Only what is malformed tells of a broken client; too large or the wrong type is a user's doing.
+        if isinstance(bad.error, InvalidMessage) and self._invalid.add(now):
+            return reply, Close(CloseReason.PROTOCOL_ERROR)
+        return (reply,)
+
+    def _too_late(self, frame: ClientFrame) -> Sequence[Action]:
+        """Clients flush their acks when they are told of the closing; all else must go elsewhere."""
+        if isinstance(frame, Ack):
+            return (Acknowledge(frame),)
+        return () if isinstance(frame, Heartbeat) else (Reply(error_frame(draining(), echo(frame))),)
+
+    def _requested(self, frame: ClientFrame) -> Action:
+        match frame:
+            case SendMessage():
+                return Submit(self._draft(frame), echo(frame))
+            case SyncRequest():
+                return Sync(frame)
+            case Ack():
+                return Acknowledge(frame)
+            case Heartbeat():
+                return Beat(frame.request_id)
+
+    def _draft(self, frame: SendMessage) -> Draft:
+        return Draft(
+            chat_id=frame.chat_id,
+            sender_id=self._user_id,
+            client_message_id=frame.client_message_id.lower(),
+            content=frame.content,
+            content_type=frame.content_type,
+            origin_connection_id=self._connection_id,
+        )
+
+
+def echo(frame: ClientFrame) -> Echo:
+    match frame:
+        case SendMessage():
+            return Echo(request_id=frame.request_id, client_message_id=frame.client_message_id, chat_id=frame.chat_id)
+        case Ack() | SyncRequest():
+            return Echo(request_id=frame.request_id, client_message_id=UNSET, chat_id=frame.chat_id)
+        case Heartbeat():
+            return Echo(request_id=frame.request_id)
+
+
+def busy() -> SeriatimError:
+    return ServerBusy("too many requests wait on this connection", retry_after_seconds=1)
+
+
+def draining() -> SeriatimError:
+    return Draining("this server is shutting down; reconnect and send it again")

@@ -1,0 +1,18 @@
+"""How often something happened lately: the count that turns a slip into a habit."""
+
+from collections import deque
+
+
+class Window:
+    """Remembers the last `count` times, so it says exactly whether they all lie within `seconds`."""
+
+    __slots__ = ("_seconds", "_times")
+
+    def __init__(self, count: int, seconds: float) -> None:
+        self._times: deque[float] = deque(maxlen=count)
+        self._seconds = seconds
+
+    def add(self, now: float) -> bool:
+        """Counts one more. True: this is the `count`th within the window."""
+        self._times.append(now)
+        return len(self._times) == self._times.maxlen and now - self._times[0] <= self._seconds

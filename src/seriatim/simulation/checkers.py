@@ -1,0 +1,224 @@
+"""The judgement over a whole schedule: delivery.md section 9 and the records' invariants that a history can show.
+
+What concerns one moment was checked by `history` at that moment; here is what only the end can tell.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from seriatim.domain.message import Message
+from seriatim.engines.memory.store import MemoryStore
+from seriatim.protocol.client_store import OutboxEntry
+from seriatim.simulation.history import History, Progress
+
+
+class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device holds at the end: its messages by chat and sequence, and what it could not send."""
+
+    name: str
+    user_id: str
+    ready: bool
+    messages: Mapping[str, Mapping[int, Message]]
+    stored_at: Mapping[tuple[str, int], float]
+    delivered: Mapping[str, Sequence[int]]
+    outbox: Sequence[OutboxEntry]
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """The world after the quiet time."""
+
+    history: History
+    store: MemoryStore
+    devices: Sequence[DeviceReport]
+    lag: Mapping[str, int]
+    buffers_max: int
+    buffer_limit: int
+
+
+def judge(ending: Ending) -> None:
+    """Every violation goes into the history, the cause before its consequences."""
+    prefix_exposure(ending)
+    effectively_once(ending)
+    counters_and_keys(ending)
+    all_stored_published(ending)
+    client_order(ending)
+    cursors_cover_everything(ending)
+    no_delivery_to_nonmember(ending)
+    buffers_bounded(ending)
+    quiescent_liveness(ending)
+    client_complete(ending)
+
+
+def prefix_exposure(ending: Ending) -> None:
+    """What a reader was shown up to N is all there ever is up to N."""
+    history = ending.history
+    for exposure in history.exposures:
+        page = exposure.page
+        shown = [message.sequence for message in page.messages]
+        truth = [
+            sequence
+            for sequence in range(exposure.after + 1, page.through + 1)
+            if isinstance(history.slots.get(exposure.chat_id, {}).get(sequence), Message)
+        ]
+        if shown != truth:
+            missing = [sequence for sequence in truth if sequence not in shown]
+            history.violate(
+                "prefix_exposure",
+                f"at {exposure.at:.3f} {exposure.user_id} read {exposure.chat_id} after #{exposure.after} and was "
+                f"shown {shown} as all up to #{page.through}; {missing or 'others'} appeared later",
+            )
+            return
+
+
+def effectively_once(ending: Ending) -> None:
+    """One message per (chat, client_message_id), and the sender's own words."""
+    history = ending.history
+    for chat_id, slots in history.slots.items():
+        seen: dict[str, int] = {}
+        for sequence, slot in slots.items():
+            if not isinstance(slot, Message):
+                continue
+            key = slot.client_message_id
+            if key in seen:
+                history.violate("effectively_once", f"{chat_id} holds {key[:8]} at #{seen[key]} and #{sequence}")
+            seen[key] = sequence
+            draft = history.sends.get((chat_id, key))
+            if draft is None or (draft.content, draft.sender_id) != (slot.content, slot.sender_id):
+                history.violate("effectively_once", f"{chat_id} #{sequence} is not what {slot.sender_id} sent")
+
+
+def counters_and_keys(ending: Ending) -> None:
+    """Counters at or above every message and every slot allocated; keys and messages agree (I5, I9-I11)."""
+    history, store = ending.history, ending.store
+    for chat_id, slots in history.slots.items():
+        standing = store.counters.get(chat_id)
+        if standing is None:
+            history.violate("counter_must_exist", chat_id)
+            continue
+        highest = max(slots, default=0)
+        if highest > standing.allocated:
+            history.violate("sequence_monotonicity", f"{chat_id}: #{highest} filled, counter {standing.allocated}")
+        if standing.published_through > standing.allocated:
+            history.violate("counter_is_last_allocated", f"{chat_id}: published beyond the counter")
+    for (chat_id, client_message_id), key in store.keys.items():
+        slot = history.slots.get(chat_id, {}).get(key.sequence)
+        if not isinstance(slot, Message) or (slot.message_id, slot.client_message_id) != (
+            key.message_id,
+            client_message_id,
+        ):
+            history.violate("idempotency_sequence_consistency", f"{chat_id} {client_message_id[:8]} at #{key.sequence}")
+
+
+def all_stored_published(ending: Ending) -> None:
+    history = ending.history
+    for chat_id, slots in history.slots.items():
+        for sequence, slot in slots.items():
+            if isinstance(slot, Message) and sequence not in history.published.get(chat_id, {}):
+                history.violate("all_stored_published", f"{chat_id} #{sequence} never reached the event log")
+                return
+
+
+def client_order(ending: Ending) -> None:
+    """The application is handed each message once, in ascending order per chat."""
+    for device in ending.devices:
+        for chat_id, sequences in device.delivered.items():
+            if list(sequences) != sorted(dict.fromkeys(sequences)):
+                ending.history.violate("client_order", f"{device.name} was handed {chat_id} as {list(sequences)}")
+
+
+def cursors_cover_everything(ending: Ending) -> None:
+    """When a device said "I have all up to N", it had: anything less is lost for good, since it never asks again."""
+    stored_at = {device.name: device.stored_at for device in ending.devices}
+    worst: dict[tuple[str, str], Progress] = {}
+    for progress in ending.history.progress:
+        for sequence, slot in ending.history.slots.get(progress.chat_id, {}).items():
+            if sequence > progress.cursor or not isinstance(slot, Message):
+                continue
+            at = stored_at[progress.device].get((progress.chat_id, sequence))
+            if at is None or at > progress.at:
+                worst.setdefault((progress.device, progress.chat_id), progress)
+    for (device, chat_id), progress in worst.items():
+        ending.history.violate(
+            "client_complete",
+            f"at {progress.at:.3f} {device} counted {chat_id} as complete up to #{progress.cursor}, and it was not",
+        )
+
+
+def no_delivery_to_nonmember(ending: Ending) -> None:
+    """Nobody is shown a message that was allocated after their removal committed."""
+    history = ending.history
+    for showing in history.showings:
+        allocated_at = history.allocated_at.get(showing.chat_id, {}).get(showing.sequence)
+        changes = history.roles.get((showing.chat_id, showing.user_id), [])
+        if allocated_at is None:
+            continue
+        role = None
+        member_since_allocation = False
+        for at, new in changes:
+            if at <= allocated_at:
+                role = new
+            elif at <= showing.at and new is not None:
+                member_since_allocation = True
+        if role is None and not member_since_allocation:
+            history.violate(
+                "no_delivery_to_nonmember",
+                f"{showing.user_id} was shown {showing.chat_id} #{showing.sequence} at {showing.at:.3f}, allocated at "
+                f"{allocated_at:.3f} when they were no member",
+            )
+            return
+
+
+def buffers_bounded(ending: Ending) -> None:
+    if ending.buffers_max > ending.buffer_limit:
+        ending.history.violate(
+            "buffers_bounded", f"an outbound buffer held {ending.buffers_max} frames; {ending.buffer_limit} are allowed"
+        )
+
+
+def quiescent_liveness(ending: Ending) -> None:
+    """After quiet time nothing is stuck: no unsent message, no unpublished chat, no lag, every device connected."""
+    history = ending.history
+    for device in ending.devices:
+        if not device.ready:
+            history.violate("quiescent_liveness", f"{device.name} is not ready after quiet time")
+        for entry in device.outbox:
+            if entry.failed_code is None:
+                history.violate(
+                    "quiescent_liveness", f"{device.name} still waits to send {entry.client_message_id[:8]}"
+                )
+            elif entry.failed_code != "NOT_A_MEMBER":
+                history.violate(
+                    "no_silent_message_loss",
+                    f"{device.name}: {entry.client_message_id[:8]} failed, {entry.failed_code}",
+                )
+            elif not _was_outside(history, entry.chat_id, device.user_id):
+                history.violate(
+                    "no_silent_message_loss",
+                    f"{device.name}: {entry.client_message_id[:8]} was refused as NOT_A_MEMBER; they always were one",
+                )
+    for chat_id, standing in ending.store.counters.items():
+        if standing.dirty_at_ms is not None:
+            history.violate("quiescent_liveness", f"{chat_id} is still dirty: {standing}")
+    for partition, lag in ending.lag.items():
+        if lag:
+            history.violate("quiescent_liveness", f"{partition} has {lag} records that fanout did not commit")
+
+
+def client_complete(ending: Ending) -> None:
+    """Every device of every current member holds exactly what the store holds, byte for byte."""
+    history = ending.history
+    for device in ending.devices:
+        for (chat_id, user_id), changes in history.roles.items():
+            if user_id != device.user_id or changes[-1][1] is None:
+                continue
+            held = device.messages.get(chat_id, {})
+            for sequence, slot in sorted(history.slots.get(chat_id, {}).items()):
+                if isinstance(slot, Message) and held.get(sequence) != slot:
+                    what = "differs from" if sequence in held else "lacks"
+                    history.violate("client_complete", f"{device.name} {what} {chat_id} #{sequence} after quiet time")
+                    break
+
+
+def _was_outside(history: History, chat_id: str, user_id: str) -> bool:
+    return any(role is None for _, role in history.roles.get((chat_id, user_id), []))

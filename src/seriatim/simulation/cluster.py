@@ -1,0 +1,236 @@
+"""The servers of a simulated world: the unchanged planes, each in its process, over stores that outlive them."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from typing import Any
+
+from seriatim.api.membership import MembershipService
+from seriatim.connection.gateway import Gateway
+from seriatim.connection.observe import Unobserved
+from seriatim.domain.errors import SeriatimError
+from seriatim.durability.ingest import Ingest
+from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
+from seriatim.engines.memory.consumer_group import MemoryEventReader
+from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.memory.store import MemoryStore
+from seriatim.fanout.observer import Unobserved as FanoutUnobserved
+from seriatim.fanout.service import FanoutService
+from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Partition
+from seriatim.simulation.faults import Faults
+from seriatim.simulation.history import History
+from seriatim.simulation.link import Link
+from seriatim.simulation.loop import SimulatedLoop
+from seriatim.simulation.process import Process
+from seriatim.simulation.profiles import WireKind
+from seriatim.simulation.rpc import IngestNode, RemoteDurability
+from seriatim.simulation.trace import Trace
+from seriatim.simulation.wire import SimulatedWire
+
+GROUP = "fanout-workers"
+PARTITIONS = {MESSAGES: 3, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
+SESSION_TIMEOUT_S = 6.0  # until the group notices a dead consumer
+
+
+class Stores:
+    """Everything that survives every process: the authority, the event log, and the disposable routing."""
+
+    def __init__(self, history: History) -> None:
+        self.store = MemoryStore(history)
+        self.broker = MemoryBroker(PARTITIONS, history)
+        self.registry = MemoryRegistry()
+        self.channels = MemoryChannels()
+
+
+class Server:
+    """A process under its name, restarted again and again. Subclasses say what runs in it."""
+
+    def __init__(self, name: str, site: "Site") -> None:
+        self.name = name
+        self.site = site
+        self.process: Process | None = None
+
+    @property
+    def up(self) -> bool:
+        return self.process is not None and self.process.alive
+
+    def start(self) -> None:
+        site = self.site
+        if self.process is None:
+            self.process = Process(site.loop, self.name, random=site.random, skew_s=site.faults.skew_s())
+        elif not self.process.alive:
+            self.process = self.process.restart(random=site.random, skew_s=site.faults.skew_s())
+        else:
+            return
+        site.note(self.process.lane, "starts")
+        self.process.run(self.assemble, self.process)
+
+    def crash(self) -> None:
+        if self.process is not None and self.process.alive:
+            self.site.note(self.process.lane, "CRASHES")
+            self.process.crash()
+            self.crashed(self.process)
+
+    def assemble(self, process: Process) -> None:
+        """Builds the plane and spawns its tasks."""
+
+    def crashed(self, process: Process) -> None:
+        """What the rest of the world notices."""
+
+    def wire(self, process: Process, kind: WireKind) -> SimulatedWire:
+        return SimulatedWire(
+            process, kind, self.site.faults, self.site.trace, crash=lambda: self.site.crash_and_restart(self)
+        )
+
+
+class Site:
+    """What the servers share."""
+
+    def __init__(
+        self, loop: SimulatedLoop, random: Random, faults: Faults, history: History, trace: Trace, stores: Stores
+    ) -> None:
+        self.loop = loop
+        self.random = random
+        self.faults = faults
+        self.history = history
+        self.trace = trace
+        self.stores = stores
+        self.nodes: list[IngestNode] = []
+        self.crash_and_restart: Callable[[Server], None] = lambda server: None
+
+    def note(self, lane: str, text: str) -> None:
+        if self.trace.on:
+            self.trace.note(self.loop.time(), lane, text)
+
+
+class IngestServer(Server):
+    def __init__(self, name: str, site: Site) -> None:
+        super().__init__(name, site)
+        self._node = IngestNode(name)
+        site.nodes.append(self._node)
+
+    def assemble(self, process: Process) -> None:
+        stores = self.site.stores
+        ingest = Ingest(
+            log=MemoryMessageLog(stores.store, self.wire(process, WireKind.STORE)),
+            events=MemoryEventWriter(stores.broker, self.wire(process, WireKind.EVENTS), process.clock.now_ms),
+            clock=process.clock,
+            producer_id=process.lane,
+        )
+        self._node.process = process
+        self._node.ingest = ingest
+        process.start(ingest.run())
+
+
+class GatewayServer(Server):
+    gateway: Gateway | None = None
+
+    def __init__(self, name: str, site: Site) -> None:
+        super().__init__(name, site)
+        self.links: list[Link] = []
+
+    def crashed(self, process: Process) -> None:
+        """A process that dies leaves its sockets to the operating system, which resets them."""
+        links, self.links = self.links, []
+        for link in links:
+            link.cut(gateway_after_s=0.0, device_after_s=0.01 + self.site.random.random())
+
+    def assemble(self, process: Process) -> None:
+        stores = self.site.stores
+        directory_wire, push_wire = self.wire(process, WireKind.DIRECTORY), self.wire(process, WireKind.PUSH)
+        self.gateway = Gateway(
+            process.lane,
+            RemoteDurability(process, self.site.nodes, self.site.faults, self.site.history),
+            MemoryDirectory(stores.registry, directory_wire, process.clock.now_ms),
+            MemoryPush(stores.channels, push_wire),
+            MemoryPushSubscriber(stores.channels, push_wire),
+            process.clock,
+            observe=Unobserved(),
+        )
+        process.start(_again_and_again(self.gateway.run))
+
+    def drain(self) -> None:
+        """A deploy: the gateway says goodbye, and the process ends when it is done."""
+        process, gateway = self.process, self.gateway
+        if process is None or gateway is None or not process.alive:
+            return
+        self.site.note(process.lane, "drains")
+        task = process.spawn(gateway.drain())
+        task.add_done_callback(
+            lambda _: self.site.loop.call_soon(self._end, process, context=self.site.loop.world.context)
+        )
+
+    def _end(self, process: Process) -> None:
+        if process is self.process and process.alive:
+            self.site.crash_and_restart(self)
+
+
+class FanoutServer(Server):
+    service: FanoutService | None = None
+
+    def assemble(self, process: Process) -> None:
+        stores, site = self.site.stores, self.site
+        events, push = self.wire(process, WireKind.EVENTS), self.wire(process, WireKind.PUSH)
+        self.service = FanoutService(
+            MemoryEventReader(stores.broker, events, GROUP, process.lane),
+            MemoryDeadLetterWriter(stores.broker, events, process.clock.now_ms),
+            MemoryRoster(stores.store, self.wire(process, WireKind.STORE)),
+            MemoryDirectory(stores.registry, self.wire(process, WireKind.DIRECTORY), process.clock.now_ms),
+            MemoryPush(stores.channels, push),
+            process.clock,
+            consumer_group=GROUP,
+            consumer_id=process.lane,
+            observe=_FanoutWatch(site.history),
+        )
+        process.start(_again_and_again(self.service.run))
+
+    def crashed(self, process: Process) -> None:
+        """The group notices after the session timeout."""
+        loop, broker = self.site.loop, self.site.stores.broker
+        loop.call_later(SESSION_TIMEOUT_S, broker.expel, GROUP, process.lane, context=loop.world.context)
+
+
+class ApiServer(Server):
+    members: MembershipService | None = None
+    catalog: MemoryCatalog | None = None
+
+    def assemble(self, process: Process) -> None:
+        stores = self.site.stores
+        self.catalog = MemoryCatalog(stores.store, self.wire(process, WireKind.STORE))
+        self.members = MembershipService(
+            catalog=self.catalog,
+            events=MemoryEventWriter(stores.broker, self.wire(process, WireKind.EVENTS), process.clock.now_ms),
+            directory=MemoryDirectory(stores.registry, self.wire(process, WireKind.DIRECTORY), process.clock.now_ms),
+            clock=process.clock,
+            producer_id=process.lane,
+        )
+
+
+async def _again_and_again(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """A supervisor: what cannot start now is started again a little later."""
+    while True:
+        try:
+            return await run()
+        except SeriatimError:
+            await asyncio.sleep(1.0)
+
+
+class _FanoutWatch(FanoutUnobserved):
+    def __init__(self, history: History) -> None:
+        self._history = history
+
+    def handled(self, partition: Partition, offset: int) -> None:
+        self._history.handled_record(partition, offset)
+
+
+def servers_of(site: Site, *, ingests: int, gateways: int, fanouts: int) -> tuple[Sequence[Server], ...]:
+    """Ingest processes, gateways, fanout workers, one REST process."""
+    return (
+        [IngestServer(f"ingest{number}", site) for number in range(1, ingests + 1)],
+        [GatewayServer(f"gateway{number}", site) for number in range(1, gateways + 1)],
+        [FanoutServer(f"fanout{number}", site) for number in range(1, fanouts + 1)],
+        [ApiServer("api", site)],
+    )

@@ -1,0 +1,213 @@
+"""A user's device: the real client session over a durable store, driven by the virtual network. It may crash too."""
+
+from collections.abc import Callable
+from random import Random
+
+from seriatim.domain.message import Message
+from seriatim.protocol.client_actions import (
+    Action,
+    Connect,
+    Deliver,
+    Disconnect,
+    ListChats,
+    Stopped,
+    Transmit,
+)
+from seriatim.protocol.client_session import ClientSession, State
+from seriatim.protocol.client_store import MemoryClientStore
+from seriatim.protocol.codec import UnknownType, decode_server_frame, encode
+from seriatim.protocol.frames import MessageBatch, MessageFrame, ServerFrame
+from seriatim.simulation.checkers import DeviceReport
+from seriatim.simulation.history import History
+from seriatim.simulation.link import Link
+from seriatim.simulation.loop import SimulatedLoop
+from seriatim.simulation.process import Process
+from seriatim.simulation.trace import Trace
+
+
+class RecordingStore(MemoryClientStore):
+    """A device's disk. It outlives the device's crashes and notes when what was stored."""
+
+    def __init__(self, user_id: str, device: str, history: History, now: Callable[[], float]) -> None:
+        super().__init__()
+        self._user_id = user_id
+        self._device = device
+        self._history = history
+        self._now = now
+        self.stored_at: dict[tuple[str, int], float] = {}
+
+    def put_message(self, message: Message) -> None:
+        super().put_message(message)
+        self.stored_at.setdefault((message.chat_id, message.sequence), self._now())
+
+    def advance_cursor(self, chat_id: str, sequence: int) -> None:
+        moved = sequence > self.cursor(chat_id)
+        super().advance_cursor(chat_id, sequence)
+        if moved:
+            self._history.advanced(self._user_id, self._device, chat_id, sequence)
+
+
+class Device:
+    """Connects, sends, stores, reconnects. `dial` opens a link to some gateway; `list_chats` asks the REST edge."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        name: str,
+        user_id: str,
+        *,
+        device_id: str,
+        random: Random,
+        history: History,
+        trace: Trace,
+        dial: Callable[["Device"], None],
+        list_chats: Callable[["Device"], None],
+    ) -> None:
+        self.name = name
+        self.user_id = user_id
+        self.device_id = device_id
+        self.link: Link | None = None
+        self.store = RecordingStore(user_id, name, history, loop.time)
+        self.delivered: dict[str, list[int]] = {}
+        self._loop = loop
+        self._random = random
+        self._history = history
+        self._trace = trace
+        self._dial = dial
+        self._list_chats = list_chats
+        self.process = Process(loop, name, random=random)
+        self.session = ClientSession(self.store, random.random)
+        self._timer_at: float | None = None
+
+    # --- what the world does to it ----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self.process.call_soon(lambda: self._perform(self.session.start(self._now())))
+
+    def send(self, chat_id: str, client_message_id: str, content: str) -> None:
+        if self.process.alive:
+            self._note(f"sends {chat_id} {client_message_id[:8]} {content!r}")
+            self._perform(self.session.send(chat_id, client_message_id, content, self._now()))
+
+    def crash(self) -> None:
+        """Power off: the session is gone, the disk stays."""
+        self.process.crash()
+        if self.link is not None:
+            self.link.cut(gateway_after_s=self._random.random() * 2, device_after_s=0.0)
+            self.link = None
+
+    def restart(self) -> None:
+        self.process = self.process.restart(random=self._random)
+        self.session = ClientSession(self.store, self._random.random)
+        self._timer_at = None
+        self.start()
+
+    def resume(self) -> None:
+        """A user whose device was told to stay away opens the app again."""
+        if self.process.alive and self.session.state is State.DISCONNECTED:
+            self._perform(self.session.start(self._now()))
+
+    # --- what the network tells it ----------------------------------------------------------------------------------
+
+    def linked(self, link: Link) -> None:
+        self.link = link
+        self._perform(self.session.connected(self._now()))
+
+    def refused(self) -> None:
+        self._perform(self.session.disconnected(self._now()))
+
+    def frame_arrived(self, link: Link, frame: bytes) -> None:
+        if link is not self.link:
+            return
+        decoded = decode_server_frame(frame)
+        self._observe(decoded)
+        self._perform(self.session.received(decoded, self._now()))
+
+    def link_closed(self, link: Link) -> None:
+        if link is self.link:
+            self.link = None
+            self._note("is disconnected")
+            self._perform(self.session.disconnected(self._now()))
+
+    def chats_listed(self, chat_ids: list[str] | None) -> None:
+        if chat_ids is None:
+            self._perform(self.session.listing_failed(self._now()))
+        else:
+            self._perform(self.session.chats_listed(chat_ids, self._now()))
+
+    # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _perform(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Transmit(frame=frame):
+                    if self.link is not None:
+                        self.link.send(encode(frame))
+                case Deliver(message=message):
+                    self.delivered.setdefault(message.chat_id, []).append(message.sequence)
+                    self._note(f"has {message.chat_id} #{message.sequence} {message.content!r}")
+                case Connect():
+                    self._dial(self)
+                case Disconnect():
+                    self._hang_up()
+                case ListChats():
+                    self._list_chats(self)
+                case Stopped(reason=reason):
+                    self._note(f"stays away: {reason}")
+                case _:
+                    pass
+        self._set_timer()
+
+    def _hang_up(self) -> None:
+        if self.link is None:
+            self.process.call_soon(self.refused)
+        else:
+            self.link.hang_up()
+
+    def _set_timer(self) -> None:
+        due = self.session.next_timer()
+        if due is not None and (self._timer_at is None or due < self._timer_at):
+            self._timer_at = due
+            self.process.call_at(max(due, self._loop.time()), self._tick, due)
+
+    def _tick(self, due: float) -> None:
+        if self._timer_at != due:
+            return  # an earlier one was set meanwhile
+        self._timer_at = None
+        self._perform(self.session.timer(self._now()))
+
+    def _now(self) -> float:
+        return self._loop.time()
+
+    def _observe(self, frame: ServerFrame | UnknownType) -> None:
+        connection = self.name
+        if isinstance(frame, MessageFrame):
+            self._history.shown(self.user_id, connection, frame.chat_id, frame.sequence, frame.message_id)
+        elif isinstance(frame, MessageBatch):
+            for item in frame.messages:
+                self._history.shown(self.user_id, connection, item.chat_id, item.sequence, item.message_id)
+        if self._trace.on:
+            self._note(f"<- {type(frame).__name__}")
+
+    def _note(self, text: str) -> None:
+        if self._trace.on:
+            self._trace.note(self._loop.time(), self.process.lane, text)
+
+    @property
+    def owes(self) -> bool:
+        """Not ready, or with something unsent that may still go out."""
+        return self.session.state is not State.READY or any(entry.failed_code is None for entry in self.store.outbox())
+
+    def report(self) -> DeviceReport:
+        return DeviceReport(
+            name=self.name,
+            user_id=self.user_id,
+            ready=self.session.state is State.READY,
+            messages={
+                chat_id: {message.sequence: message for message in self.store.messages(chat_id)}
+                for chat_id in self.store.chats()
+            },
+            stored_at=self.store.stored_at,
+            delivered=self.delivered,
+            outbox=self.store.outbox(),
+        )

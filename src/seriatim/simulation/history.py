@@ -1,0 +1,216 @@
+"""What really happened in a schedule, recorded where it happened, for the checkers to judge.
+
+Nothing here influences the run. Invariants that concern one moment are checked at that moment.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from seriatim.domain.chat import Role
+from seriatim.domain.errors import SeriatimError
+from seriatim.domain.events import BadEvent, MessagePersisted, decode
+from seriatim.domain.message import Draft, Message, Receipt, Slot
+from seriatim.engines.memory.store import StoreWatcher
+from seriatim.ports.durability import PrefixPage
+from seriatim.ports.event_log import MESSAGES, Partition, Record
+from seriatim.simulation.loop import SimulatedLoop
+from seriatim.simulation.results import Violation
+from seriatim.simulation.trace import Trace
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Exposure(msgspec.Struct, frozen=True):
+    """A page that a reader was shown: these messages, and no others, between `after` and `through`."""
+
+    at: float
+    user_id: str
+    chat_id: str
+    after: int
+    page: PrefixPage
+
+
+class Showing(msgspec.Struct, frozen=True):
+    """A message that was handed to a socket of this user."""
+
+    at: float
+    user_id: str
+    connection_id: str
+    chat_id: str
+    sequence: int
+    message_id: str
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """A device's durable cursor moved."""
+
+    at: float
+    device: str
+    chat_id: str
+    cursor: int
+
+
+class History(StoreWatcher):
+    """Watches the store, the event log, the answers and the devices of one world."""
+
+    def __init__(self, loop: SimulatedLoop, trace: Trace) -> None:
+        self._loop = loop
+        self._trace = trace
+        self.violations: list[Violation] = []
+        self.slots: dict[str, dict[int, Slot]] = {}
+        self.newest: dict[str, int] = {}  # newest message per chat
+        self.allocated_at: dict[str, dict[int, float]] = {}
+        self.published: dict[str, dict[int, str]] = {}  # first occurrence: sequence -> message_id
+        self.highest_published: dict[str, int] = {}
+        self.events_appended = 0
+        self.receipts: dict[tuple[str, str], Receipt] = {}
+        self.sends: dict[tuple[str, str], Draft] = {}
+        self.acks = 0
+        self.exposures: list[Exposure] = []
+        self.showings: list[Showing] = []
+        self.progress: list[Progress] = []
+        self.watermarks: dict[tuple[str, str], int] = {}
+        self.cursors: dict[tuple[str, str], int] = {}  # (user, chat) -> furthest device
+        self.roles: dict[tuple[str, str], list[tuple[float, Role | None]]] = {}
+        self.handled: dict[Partition, int] = {}
+        self.counters_lost: dict[str, None] = {}
+
+    def violate(self, invariant: str, explanation: str) -> None:
+        self.violations.append(Violation(invariant=invariant, explanation=explanation, at=self._loop.time()))
+        if self._trace.on:
+            self._trace.note(self._loop.time(), "checker", f"VIOLATION {invariant}: {explanation}")
+
+    # --- the store --------------------------------------------------------------------------------------------------
+
+    def slot_filled(self, slot: Slot) -> None:
+        chat = self.slots.setdefault(slot.chat_id, {})
+        if slot.sequence in chat:
+            self.violate(
+                "slot_write_once",
+                f"{slot.chat_id} #{slot.sequence} was {_short(chat[slot.sequence])}, then {_short(slot)}",
+            )
+        if slot.sequence < 1:
+            self.violate("no_zero_sequence", f"{slot.chat_id} #{slot.sequence}")
+        chat[slot.sequence] = slot
+        if isinstance(slot, Message):
+            self.newest[slot.chat_id] = max(slot.sequence, self.newest.get(slot.chat_id, 0))
+        if self._trace.on:
+            self._trace.note(self._loop.time(), "store", f"{slot.chat_id} #{slot.sequence} = {_short(slot)}")
+
+    def allocated(self, chat_id: str, first: int, last: int) -> None:
+        times = self.allocated_at.setdefault(chat_id, {})
+        for sequence in range(first, last + 1):
+            if sequence in times and chat_id not in self.counters_lost:
+                self.violate("add_operation_atomicity", f"{chat_id} #{sequence} was allocated twice")
+            times[sequence] = self._loop.time()
+
+    def watermark(self, user_id: str, chat_id: str, sequence: int) -> None:
+        if sequence > self.newest.get(chat_id, 0):
+            self.violate(
+                "watermark_bounded",
+                f"{user_id} acked {chat_id} #{sequence}; the newest message is #{self.newest.get(chat_id, 0)}",
+            )
+        if sequence > self.cursors.get((user_id, chat_id), 0):
+            self.violate(
+                "watermark_bounded",
+                f"{user_id}'s watermark in {chat_id} became {sequence}, but no device of theirs has stored more than "
+                f"#{self.cursors.get((user_id, chat_id), 0)} without a gap",
+            )
+        if sequence < self.watermarks.get((user_id, chat_id), 0):
+            self.violate("delivery_watermark_monotonic", f"{user_id} in {chat_id} fell to {sequence}")
+        self.watermarks[user_id, chat_id] = sequence
+
+    def membership_changed(self, chat_id: str, user_id: str, role: Role | None, version: int) -> None:
+        self.roles.setdefault((chat_id, user_id), []).append((self._loop.time(), role))
+        if self._trace.on:
+            self._trace.note(self._loop.time(), "store", f"{chat_id} v{version}: {user_id} is {role or 'gone'}")
+
+    # --- the event log ----------------------------------------------------------------------------------------------
+
+    def appended(self, record: Record) -> None:
+        if record.partition.topic != MESSAGES:
+            return
+        self.events_appended += 1
+        try:
+            event = decode(record.key, record.value)
+        except BadEvent as error:
+            self.violate("kafka_reflects_dynamodb", f"we appended something undecodable: {error}")
+            return
+        assert isinstance(event, MessagePersisted)
+        message = event.message
+        held = self.slots.get(message.chat_id, {}).get(message.sequence)
+        if held != message:
+            self.violate(
+                "kafka_reflects_dynamodb",
+                f"{message.chat_id} #{message.sequence} was published as {message.message_id}, the store holds "
+                f"{_short(held) if held else 'nothing'}",
+            )
+        first = self.published.setdefault(message.chat_id, {})
+        if message.sequence in first:
+            if first[message.sequence] != message.message_id:
+                self.violate("sequence_uniqueness", f"{message.chat_id} #{message.sequence} has two message ids")
+            return
+        highest = self.highest_published.get(message.chat_id, 0)
+        if message.sequence < highest:
+            self.violate(
+                "first_occurrence_order", f"{message.chat_id} #{message.sequence} appeared first after #{highest}"
+            )
+        first[message.sequence] = message.message_id
+        self.highest_published[message.chat_id] = max(highest, message.sequence)
+
+    def committed(self, group: str, partition: Partition, next_offset: int) -> None:
+        if next_offset - 1 > self.handled.get(partition, -1):
+            self.violate(
+                "commit_after_process",
+                f"{partition.topic}/{partition.number}: {next_offset} committed, handled up to "
+                f"{self.handled.get(partition, -1)}",
+            )
+
+    def handled_record(self, partition: Partition, offset: int) -> None:
+        """Fanout dealt with this record. Handling is in order from a committed offset, so the highest tells all."""
+        if offset <= self.handled.get(partition, -1) + 1:
+            self.handled[partition] = max(offset, self.handled.get(partition, -1))
+
+    # --- sends and answers ------------------------------------------------------------------------------------------
+
+    def submitted(self, draft: Draft) -> None:
+        self.sends[draft.chat_id, draft.client_message_id] = draft
+
+    def decided(self, draft: Draft, outcome: Receipt | SeriatimError) -> None:
+        """The durability plane answered. From a receipt on, nothing may undo it."""
+        if self._trace.on:
+            text = f"acks #{outcome.sequence}" if isinstance(outcome, Receipt) else f"refuses, {type(outcome).__name__}"
+            self._trace.note(self._loop.time(), "durability", f"{text} {draft.chat_id} {draft.client_message_id[:8]}")
+        if not isinstance(outcome, Receipt):
+            return
+        self.acks += 1
+        where = f"{draft.chat_id} #{outcome.sequence} ({draft.client_message_id[:8]})"
+        held = self.slots.get(draft.chat_id, {}).get(outcome.sequence)
+        if not isinstance(held, Message) or held.message_id != outcome.message_id:
+            self.violate("acked_is_stored", f"{where} was acked, the store holds {_short(held) if held else 'nothing'}")
+        elif held.client_message_id != draft.client_message_id or held.sender_id != draft.sender_id:
+            self.violate("effectively_once", f"{where} was acked with somebody else's message")
+        if outcome.sequence not in self.published.get(draft.chat_id, {}):
+            self.violate("ack_implies_published", f"{where} was acked before it was published")
+        first = self.receipts.setdefault((draft.chat_id, draft.client_message_id), outcome)
+        if (first.sequence, first.message_id) != (outcome.sequence, outcome.message_id):
+            self.violate("effectively_once", f"{where} was acked before as #{first.sequence}")
+
+    def exposed(self, user_id: str, chat_id: str, after: int, page: PrefixPage) -> None:
+        self.exposures.append(Exposure(self._loop.time(), user_id, chat_id, after, page))
+
+    # --- devices ----------------------------------------------------------------------------------------------------
+
+    def shown(self, user_id: str, connection_id: str, chat_id: str, sequence: int, message_id: str) -> None:
+        self.showings.append(Showing(self._loop.time(), user_id, connection_id, chat_id, sequence, message_id))
+
+    def advanced(self, user_id: str, device: str, chat_id: str, cursor: int) -> None:
+        self.progress.append(Progress(self._loop.time(), device, chat_id, cursor))
+        key = (user_id, chat_id)
+        self.cursors[key] = max(cursor, self.cursors.get(key, 0))
+
+
+def _short(slot: Slot) -> str:
+    return f"{slot.message_id[-6:]} ({slot.content})" if isinstance(slot, Message) else "sealed"

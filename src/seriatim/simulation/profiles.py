@@ -1,0 +1,257 @@
+"""The named fault profiles: rates per call, and how often larger things happen.
+
+`mixed` is not a profile but a recipe: each seed draws its own mixture of all the others.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from random import Random
+
+import msgspec
+
+MIXED = "mixed"
+
+
+class WireKind(StrEnum):
+    """What lies at the other end of a wire."""
+
+    STORE = "store"
+    EVENTS = "events"
+    DIRECTORY = "directory"
+    PUSH = "push"
+    RPC = "rpc"
+
+
+class WireRates(msgspec.Struct, frozen=True, kw_only=True):
+    """Chances per call (`tail`: per leg)."""
+
+    lost_request: float = 0.0
+    lost_response: float = 0.0
+    late: float = 0.0
+    reset: float = 0.0
+    throttled: float = 0.0
+    conflict: float = 0.0
+    unavailable: float = 0.0
+    tail: float = 0.0
+
+
+class IncidentKind(StrEnum):
+    """Larger things, which the world carries out at their time."""
+
+    CRASH = "crash"
+    PAUSE = "pause"
+    OUTAGE = "outage"
+    WIPE = "directory wiped"
+    INTERRUPT = "subscription interrupted"
+    REBALANCE = "rebalance"
+    COUNTER_LOSS = "counter lost"
+    MEMBERSHIP = "membership change"
+    SLOW_READER = "slow reader"
+    RECONNECT = "reconnect"
+    CLOCK_JUMP = "clock jump"
+
+    @property
+    def duration_s(self) -> tuple[float, float]:
+        """Shortest and longest; the shorter ones are more frequent."""
+        return _DURATIONS_S.get(self, (0.0, 0.0))
+
+
+_DURATIONS_S = {
+    IncidentKind.CRASH: (0.05, 6.0),  # until the restart
+    IncidentKind.PAUSE: (0.2, 6.0),  # longer than a slot lease and the sealing age, now and then
+    IncidentKind.OUTAGE: (0.3, 10.0),
+    IncidentKind.INTERRUPT: (0.05, 4.0),
+    IncidentKind.COUNTER_LOSS: (0.5, 5.0),  # until the operator repairs it
+    IncidentKind.SLOW_READER: (0.5, 10.0),  # around the grace period of slow consumers
+    IncidentKind.RECONNECT: (0.0, 4.0),  # offline
+}
+
+
+class Incident(msgspec.Struct, frozen=True, kw_only=True):
+    """Something to do at a time. `target` in [0, 1) picks one of whatever it applies to; `amount` is in [-1, 1)."""
+
+    at: float
+    kind: IncidentKind
+    target: float
+    duration_s: float
+    amount: float
+    wire: WireKind | None = None
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """Chances and frequencies. What is left out does not happen."""
+
+    name: str
+    summary: str
+    wires: Mapping[WireKind, WireRates] = {}
+    per_minute: Mapping[IncidentKind, float] = {}
+    outages: tuple[WireKind, ...] = ()  # which wires an OUTAGE may take; none named: any
+    shuffled: float = 0.3  # chance that this schedule runs ready callbacks in any order
+    crash_in_call: float = 0.0  # per call
+    half_way: float = 0.2  # per commit: readers see it half done
+    half_way_s: float = 0.05
+    cut: float = 0.0  # per append: only a prefix of the events arrives
+    push_loss: float = 0.0  # per parcel
+    misroute: float = 0.0  # per send: a process that does not own the chat gets it
+    tail_s: float = 1.0  # the longest leg
+    late_s: float = 4.0  # how far beyond its caller's patience a request may arrive
+    skew_s: float = 0.0  # wall clocks are wrong by up to this
+
+
+_CALM_WIRES = {kind: WireRates(tail=0.002) for kind in WireKind}
+_LOSSY = WireRates(lost_request=0.01, lost_response=0.015, late=0.01, reset=0.01, tail=0.03)
+
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(name="calm", summary="nothing fails", wires=_CALM_WIRES, shuffled=0.5),
+        Profile(
+            name="network",
+            summary="requests, answers and pushes are late or lost; sends reach the wrong process; clients reconnect",
+            wires=dict.fromkeys(WireKind, _LOSSY),
+            per_minute={IncidentKind.RECONNECT: 12.0, IncidentKind.INTERRUPT: 2.0},
+            push_loss=0.05,
+            misroute=0.05,
+            tail_s=3.0,
+        ),
+        Profile(
+            name="crashes",
+            summary="processes die between any two steps, freeze, and come back",
+            wires=_CALM_WIRES,
+            per_minute={IncidentKind.CRASH: 10.0, IncidentKind.PAUSE: 6.0},
+            crash_in_call=0.002,
+        ),
+        Profile(
+            name="store",
+            summary="the store throttles, conflicts, times out, and shows commits half done",
+            wires={
+                **_CALM_WIRES,
+                WireKind.STORE: WireRates(
+                    lost_request=0.01,
+                    lost_response=0.03,
+                    late=0.02,
+                    reset=0.02,
+                    throttled=0.04,
+                    conflict=0.04,
+                    unavailable=0.02,
+                    tail=0.06,
+                ),
+            },
+            per_minute={IncidentKind.OUTAGE: 2.0},
+            outages=(WireKind.STORE,),
+            half_way=0.6,
+            half_way_s=0.3,
+            misroute=0.05,
+            tail_s=2.0,
+        ),
+        Profile(
+            name="events",
+            summary="the event log is down at times, keeps only part of an append, and rebalances",
+            wires={
+                **_CALM_WIRES,
+                WireKind.EVENTS: WireRates(
+                    lost_request=0.02, lost_response=0.05, late=0.03, reset=0.03, unavailable=0.03, tail=0.06
+                ),
+            },
+            per_minute={IncidentKind.OUTAGE: 4.0, IncidentKind.REBALANCE: 8.0},
+            outages=(WireKind.EVENTS,),
+            cut=0.05,
+            tail_s=4.0,
+        ),
+        Profile(
+            name="redis",
+            summary="the directory is wiped, pushes are lost, subscriptions break",
+            wires={
+                **_CALM_WIRES,
+                WireKind.DIRECTORY: WireRates(lost_request=0.02, lost_response=0.02, unavailable=0.04, tail=0.03),
+                WireKind.PUSH: WireRates(lost_request=0.02, lost_response=0.02, unavailable=0.04, tail=0.03),
+            },
+            per_minute={IncidentKind.WIPE: 4.0, IncidentKind.INTERRUPT: 6.0, IncidentKind.OUTAGE: 2.0},
+            outages=(WireKind.DIRECTORY, WireKind.PUSH),
+            push_loss=0.15,
+        ),
+        Profile(
+            name="members",
+            summary="people join and leave while messages are on their way",
+            wires={kind: WireRates(lost_response=0.005, late=0.005, tail=0.05) for kind in WireKind},
+            per_minute={IncidentKind.MEMBERSHIP: 40.0, IncidentKind.RECONNECT: 6.0, IncidentKind.WIPE: 1.0},
+            tail_s=2.0,
+        ),
+        Profile(
+            name="slow",
+            summary="clients stop reading for a while",
+            wires=_CALM_WIRES,
+            per_minute={IncidentKind.SLOW_READER: 12.0, IncidentKind.RECONNECT: 4.0},
+            push_loss=0.02,
+        ),
+        Profile(
+            name="counter",
+            summary="a chat's counter row is lost and repaired",
+            wires={kind: WireRates(lost_response=0.005, late=0.005, tail=0.02) for kind in WireKind},
+            per_minute={IncidentKind.COUNTER_LOSS: 4.0, IncidentKind.CRASH: 2.0},
+        ),
+        Profile(
+            name="clocks",
+            summary="wall clocks disagree and jump, processes freeze",
+            wires={kind: WireRates(late=0.005, tail=0.03) for kind in WireKind},
+            per_minute={IncidentKind.CLOCK_JUMP: 6.0, IncidentKind.PAUSE: 6.0},
+            skew_s=1.5,
+            misroute=0.05,
+            tail_s=2.0,
+        ),
+        Profile(name=MIXED, summary="each seed draws its own mixture of all the others"),
+    )
+}
+
+_INTENSITIES = (0.25, 0.5, 1.0, 1.0, 2.0)
+_ENTERS = 0.4  # chance of one profile to be part of a mixture
+_RATE_MAX = 0.2  # of one fault on one wire: beyond this nothing gets done, and nothing is learned
+
+
+def mixture(random: Random) -> Profile:
+    """One seed's own profile: some of the named ones, each with its own intensity, added up."""
+    parts = [
+        (profile, _INTENSITIES[int(random.random() * len(_INTENSITIES))])
+        for profile in PROFILES.values()
+        if profile.name != MIXED and random.random() < _ENTERS
+    ]
+    if not parts:
+        parts = [(PROFILES["calm"], 1.0)]
+
+    profiles = [profile for profile, _ in parts]
+    return Profile(
+        name=MIXED,
+        summary=" + ".join(f"{profile.name} x{intensity:g}" for profile, intensity in parts),
+        wires={kind: _added_wires([(profile.wires[kind], by) for profile, by in parts]) for kind in WireKind},
+        per_minute={
+            kind: _sum([(profile.per_minute.get(kind, 0.0), by) for profile, by in parts]) for kind in IncidentKind
+        },
+        outages=tuple(kind for kind in WireKind if any(kind in profile.outages for profile in profiles)),
+        shuffled=0.3,
+        crash_in_call=_rate([(profile.crash_in_call, by) for profile, by in parts]),
+        half_way=max(profile.half_way for profile in profiles),
+        half_way_s=max(profile.half_way_s for profile in profiles),
+        cut=_rate([(profile.cut, by) for profile, by in parts]),
+        push_loss=_rate([(profile.push_loss, by) for profile, by in parts]),
+        misroute=_rate([(profile.misroute, by) for profile, by in parts]),
+        tail_s=max(profile.tail_s for profile in profiles),
+        late_s=max(profile.late_s for profile in profiles),
+        skew_s=max(profile.skew_s for profile in profiles),
+    )
+
+
+def _added_wires(parts: list[tuple[WireRates, float]]) -> WireRates:
+    fields = WireRates.__struct_fields__
+    return WireRates(**{field: _rate([(getattr(rates, field), by) for rates, by in parts]) for field in fields})
+
+
+def _rate(parts: list[tuple[float, float]]) -> float:
+    return min(_RATE_MAX, _sum(parts))
+
+
+def _sum(parts: list[tuple[float, float]]) -> float:
+    """By hand: the built-in sum() rounds floats differently from Python 3.12 on, and a seed must not care."""
+    total = 0.0
+    for value, intensity in parts:
+        total += value * intensity
+    return total

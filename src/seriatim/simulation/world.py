@@ -1,0 +1,246 @@
+"""One schedule: a small world of chats, devices and servers, a seed's worth of trouble, quiet time, judgement.
+
+Everything that happens follows from the seed. `run_schedule` is what the runner calls.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from random import Random
+from typing import TypeVar
+
+from seriatim.domain.chat import Chat, ChatType, Membership, Role
+from seriatim.domain.times import iso
+from seriatim.ports.message_log import Standing
+from seriatim.simulation.checkers import Ending, judge
+from seriatim.simulation.cluster import (
+    GROUP,
+    ApiServer,
+    FanoutServer,
+    GatewayServer,
+    Server,
+    Site,
+    Stores,
+    servers_of,
+)
+from seriatim.simulation.device import Device
+from seriatim.simulation.dialing import Network
+from seriatim.simulation.faults import Faults, profile_named
+from seriatim.simulation.history import History
+from seriatim.simulation.incidents import Incidents
+from seriatim.simulation.loop import Order, SimulatedLoop, Stuck
+from seriatim.simulation.process import EPOCH_MS
+from seriatim.simulation.results import ScheduleResult
+from seriatim.simulation.tight import BUFFER_FRAMES, high_water, tight_limits
+from seriatim.simulation.trace import Trace
+
+T = TypeVar("T")
+
+TROUBLE_S = 20.0  # sends and faults
+QUIET_MAX_S = 240.0  # longer than any timer that has to heal something: probes, heartbeats, backoffs, repairs
+LOOK_EVERY_S = 2.0
+
+
+def run_schedule(
+    seed: int, *, profile: str = "mixed", mutant: str | None = None, trace: Trace | None = None
+) -> ScheduleResult:
+    """The same seed gives the same run, under any hash seed and on any machine."""
+    removed: AbstractContextManager[object] = nullcontext()
+    if mutant is not None:
+        from seriatim.simulation.mutants import MUTANTS
+
+        removed = MUTANTS[mutant].apply()
+    with removed, tight_limits():
+        return World(seed, profile, trace or Trace()).run()
+
+
+class World:
+    """Built, run, judged, thrown away."""
+
+    def __init__(self, seed: int, profile: str, trace: Trace) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.faults = Faults(Random(seed ^ 0x5E71A71), profile_named(profile), duration_s=TROUBLE_S)
+        order = Order.SHUFFLED if self.faults.shuffled else Order.POSSIBLE
+        self.loop = SimulatedLoop(Random(seed ^ 0x0DDBA11), order=order)
+        self.trace = trace
+        self.history = History(self.loop, trace)
+        self.stores = Stores(self.history)
+        self.site = Site(self.loop, self.random, self.faults, self.history, trace, self.stores)
+        self.site.crash_and_restart = self._crash_and_restart
+        ingests, gateways, fanouts, apis = servers_of(
+            self.site, ingests=1 + self._upto(2), gateways=1 + self._upto(2), fanouts=1 + self._upto(2)
+        )
+        self.servers: list[Server] = [*ingests, *gateways, *fanouts, *apis]
+        self.gateways = [server for server in gateways if isinstance(server, GatewayServer)]
+        self.fanouts = [server for server in fanouts if isinstance(server, FanoutServer)]
+        self.api = next(server for server in apis if isinstance(server, ApiServer))
+        self.network = Network(self.loop, self.random, self.faults, self.gateways, self.api)
+        self.users = [f"user_{letter}" for letter in "abcd"[: 2 + self._upto(3)]]
+        self.chats = [f"chat_{number}" for number in range(1, 2 + self._upto(2))]
+        self.devices = self._devices()
+        self.incidents = Incidents(self)
+        self.sends = 0
+
+    # --- the schedule -----------------------------------------------------------------------------------------------
+
+    def run(self) -> ScheduleResult:
+        try:
+            self._populate()
+            for server in self.servers:
+                server.start()
+            for device in self.devices:
+                self.at(self.random.random() * 2, device.start)
+            self._plan_sends()
+            self.incidents.plan()
+            self.loop.run_until(TROUBLE_S)
+            self._heal()
+            self._run_until_quiet()
+            self._judge()
+        except Stuck as error:
+            self.history.violate("quiescent_liveness", str(error))
+        result = self._result()
+        self.loop.close()
+        return result
+
+    def _populate(self) -> None:
+        """Chats, counters and memberships as a REST call would have left them. The first user owns every chat."""
+        now = iso(EPOCH_MS)
+        store = self.stores.store
+        for chat_id in self.chats:
+            members = [user for user in self.users if user == self.users[0] or self.random.random() < 0.85]
+            store.chats[chat_id] = Chat(
+                chat_id=chat_id,
+                chat_type=ChatType.GROUP,
+                name=None,
+                created_by=self.users[0],
+                created_at=now,
+                updated_at=now,
+                member_count=len(members),
+            )
+            store.put_counter(
+                chat_id,
+                Standing(allocated=0, published_through=0, published_message=0, members_version=1, dirty_at_ms=None),
+            )
+            for user in members:
+                role = Role.OWNER if user == self.users[0] else Role.MEMBER
+                row = Membership(chat_id=chat_id, user_id=user, role=role, joined_at=now, added_by=self.users[0])
+                store.put_member(row, 1)
+                store.index_member(chat_id, user)
+
+    def _plan_sends(self) -> None:
+        """Bursts and lulls: some sends together, some after the pipelines have gone idle."""
+        at = 1.5
+        for number in range(6 + self._upto(12)):
+            at += self.random.random() * (0.05 if self.random.random() < 0.6 else 3.0)
+            if at > TROUBLE_S * 0.9:
+                break
+            device = self._one_of(self.devices)
+            member_of = [chat for chat in self.chats if device.user_id in self.stores.store.members(chat)]
+            if member_of:
+                self.at(at, self._send, device, self._one_of(member_of), f"m{number}")
+
+    def _send(self, device: Device, chat_id: str, content: str) -> None:
+        self.sends += 1
+        bits = self.random.getrandbits(128)
+        text = f"{bits:032x}"
+        client_message_id = f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
+        device.process.run(device.send, chat_id, client_message_id, content)
+
+    def _heal(self) -> None:
+        """No new trouble; what broke is repaired. From here on everything owed must arrive."""
+        self.site.note("world", "heals")
+        self.faults.stop()
+        self.incidents.end()
+        for server in self.servers:
+            if server.process is not None and server.process.paused:
+                server.process.resume()
+            server.start()
+        for device in self.devices:
+            if device.process.paused:
+                device.process.resume()
+            if not device.process.alive:
+                device.restart()
+            device.process.run(device.resume)
+
+    def _run_until_quiet(self) -> None:
+        end = TROUBLE_S + QUIET_MAX_S
+        while self.loop.time() < end:
+            self.loop.run_until(min(self.loop.time() + LOOK_EVERY_S, end))
+            for device in self.devices:
+                device.process.run(device.resume)
+            if self._is_quiet():
+                return
+
+    def _is_quiet(self) -> bool:
+        """Nothing is owed any more, so nothing more can be learned by waiting."""
+        if not self.incidents.over or any(device.owes for device in self.devices):
+            return False
+        if any(standing.dirty_at_ms is not None for standing in self.stores.store.counters.values()):
+            return False
+        if any(self.stores.broker.lag(GROUP).values()):
+            return False
+        return all(
+            device.store.cursor(chat_id) >= self.history.newest.get(chat_id, 0)
+            for device in self.devices
+            for chat_id in self.chats
+            if device.user_id in self.stores.store.members(chat_id)
+        )
+
+    def _judge(self) -> None:
+        for failure in self.loop.failures:
+            self.history.violate("unhandled_exception", f"{failure.process}: {failure.text}")
+        lag = self.stores.broker.lag(GROUP)
+        judge(
+            Ending(
+                history=self.history,
+                store=self.stores.store,
+                devices=[device.report() for device in self.devices],
+                lag={f"{partition.topic}/{partition.number}": count for partition, count in lag.items()},
+                buffers_max=high_water(),
+                buffer_limit=BUFFER_FRAMES,
+            )
+        )
+
+    def _result(self) -> ScheduleResult:
+        return ScheduleResult(
+            seed=self.seed,
+            virtual_seconds=self.loop.time(),
+            sends=self.sends,
+            acks=self.history.acks,
+            faults=self.faults.counts,
+            violations=tuple(self.history.violations),
+            events_run=self.loop.events_run,
+            digest=self.trace.digest() if self.trace.on else self.loop.fingerprint(),
+        )
+
+    # --- helpers ----------------------------------------------------------------------------------------------------
+
+    def _devices(self) -> list[Device]:
+        return [self._device(user, number) for user in self.users for number in range(1 + (self.random.random() < 0.4))]
+
+    def _device(self, user: str, number: int) -> Device:
+        return Device(
+            self.loop,
+            f"{user[-1]}{number + 1}",
+            user,
+            device_id=f"{user}-{number}",
+            random=self.random,
+            history=self.history,
+            trace=self.trace,
+            dial=self.network.dial,
+            list_chats=self.network.list_chats,
+        )
+
+    def _crash_and_restart(self, server: Server) -> None:
+        server.crash()
+        self.at(self.loop.time() + 0.05 + 3 * self.random.random(), server.start)
+
+    def at(self, when: float, callback: Callable[..., object], *args: object) -> None:
+        """The world does something at that time."""
+        self.loop.call_at(when, callback, *args, context=self.loop.world.context)
+
+    def _upto(self, count: int) -> int:
+        return int(self.random.random() * count)
+
+    def _one_of(self, things: Sequence[T]) -> T:
+        return things[int(self.random.random() * len(things))]

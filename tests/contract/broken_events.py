@@ -1,0 +1,377 @@
+"""Engines that break one promise each. The contract is worth something only if it rejects every one of them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from seriatim.engines.memory.consumer_group import MemoryEventReader
+from seriatim.engines.memory.coordinator import Coordinator, Grant, MemberKey, Orders
+from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.engines.memory.push import MemoryChannels, MemoryPushSubscriber, Subscription
+from seriatim.engines.memory.wire import Wire
+from seriatim.ports.directory import CachedMembers, Directory, Registration
+from seriatim.ports.event_log import DeadLetterWriter, Event, EventReader, EventWriter, Letter, Partition, Record
+from seriatim.ports.push import Parcel, ParcelReceiver, PushSubscriber
+from tests.contract.event_engines import PARTITIONS, MemoryDirectoryEngine, MemoryEventLogEngine, MemoryPushEngine
+
+T = TypeVar("T")
+
+
+# --- event log: writers --------------------------------------------------------------------------------------------
+
+
+class Reordering(MemoryEventLogEngine):
+    def writer(self, wire: Wire | None = None) -> EventWriter:
+        return _Rewriter(self.broker, lambda events: events[::-1])
+
+
+class LosingTheLast(MemoryEventLogEngine):
+    def writer(self, wire: Wire | None = None) -> EventWriter:
+        return _Rewriter(self.broker, lambda events: events[:-1])
+
+
+class Doubling(MemoryEventLogEngine):
+    def writer(self, wire: Wire | None = None) -> EventWriter:
+        return _Rewriter(self.broker, lambda events: [*events, events[-1]])
+
+
+class DroppingHeaders(MemoryEventLogEngine):
+    def writer(self, wire: Wire | None = None) -> EventWriter:
+        return _Rewriter(self.broker, lambda events: [Event(key=each.key, value=each.value) for each in events])
+
+
+class AckingFirst(MemoryEventLogEngine):
+    """The append returns and the event is written a little later, if nothing happens until then."""
+
+    def writer(self, wire: Wire | None = None) -> EventWriter:
+        return MemoryEventWriter(self.broker, _Hasty(), lambda: 0)
+
+    def letters(self) -> DeadLetterWriter:
+        return MemoryDeadLetterWriter(self.broker, _Hasty(), lambda: 0)
+
+
+class BuryingNothing(MemoryEventLogEngine):
+    def letters(self) -> DeadLetterWriter:
+        return _Nowhere()
+
+
+class IgnoringTheKey(MemoryEventLogEngine):
+    def writer(self, wire: Wire | None = None) -> EventWriter:
+        return _Rewriter(self.broker, lambda events: events, partition=0)
+
+
+class _Rewriter:
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        change: Callable[[Sequence[Event]], Sequence[Event]],
+        *,
+        partition: int | None = None,
+    ) -> None:
+        self._broker = broker
+        self._change = change
+        self._partition = partition
+        self._sound = MemoryEventWriter(broker, Wire(), lambda: 0)
+
+    async def append(self, topic: str, events: Sequence[Event], *, timeout_s: float) -> None:
+        changed = self._change(events)
+        if self._partition is None:
+            await self._sound.append(topic, changed, timeout_s=timeout_s)
+        else:
+            rows = [(event.key.encode(), event.value, event.headers) for event in changed]
+            self._broker.append(Partition(topic, self._partition), rows, 0)
+
+
+class _Hasty(Wire):
+    async def call(
+        self, operation: str, apply: Callable[[], T], *, timeout_s: float, finish: Callable[[], None] | None = None
+    ) -> T:
+        asyncio.get_running_loop().call_soon(apply)
+        return None  # type: ignore[return-value]
+
+
+class _Nowhere:
+    async def bury(self, letter: Letter, *, timeout_s: float) -> None:
+        return
+
+
+# --- event log: readers --------------------------------------------------------------------------------------------
+
+
+class _Reading(MemoryEventLogEngine):
+    kind: type[MemoryEventReader]
+
+    def reader(self, group: str, consumer_id: str, wire: Wire | None = None) -> EventReader:
+        return self.kind(self.broker, Wire(), group, consumer_id)
+
+
+class CommittingNothing(_Reading):
+    class kind(MemoryEventReader):
+        async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
+            return
+
+
+class IgnoringSeeks(_Reading):
+    class kind(MemoryEventReader):
+        def seek(self, partition: Partition, offset: int) -> None:
+            return
+
+
+class IgnoringPauses(_Reading):
+    class kind(MemoryEventReader):
+        def pause(self, partition: Partition) -> None:
+            return
+
+
+class NeverLeaving(_Reading):
+    class kind(MemoryEventReader):
+        async def close(self) -> None:
+            return
+
+
+class SkippingRecords(_Reading):
+    """What it fetched beyond the limit is forgotten."""
+
+    class kind(MemoryEventReader):
+        async def poll(self, *, limit: int) -> Sequence[Record]:
+            return (await super().poll(limit=limit + 1))[:limit]
+
+
+class IgnoringTheLimit(_Reading):
+    class kind(MemoryEventReader):
+        async def poll(self, *, limit: int) -> Sequence[Record]:
+            return await super().poll(limit=limit * 2)
+
+
+class Oversleeping(_Reading):
+    """Sleeps through whatever arrives while it waits."""
+
+    class kind(MemoryEventReader):
+        def _wake(self) -> None:
+            return
+
+
+class _Coordinating(MemoryEventLogEngine):
+    kind: type[Coordinator]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.broker = _Broker(self.kind)
+
+
+class _Broker(MemoryBroker):
+    def __init__(self, kind: type[Coordinator]) -> None:
+        super().__init__(PARTITIONS)
+        self._kind = kind
+
+    def group(self, name: str) -> Coordinator:
+        found = self._groups.get(name)
+        if found is None:
+            found = self._groups[name] = self._kind(self._partitions)
+        return found
+
+
+class HandingToTwo(_Coordinating):
+    """Grants a partition to its new owner while the old one still has it."""
+
+    class kind(Coordinator):
+        def orders(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Orders | None:
+            for partition in self._members[key].target:
+                self._holders.pop(partition, None)
+            return super().orders(key, seen, released)
+
+
+class StartingAtTheEnd(_Coordinating):
+    class kind(Coordinator):
+        def orders(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Orders | None:
+            orders = super().orders(key, seen, released)
+            if orders is None:
+                return None
+            late = [Grant(grant.partition, grant.number, 1_000) for grant in orders.held]
+            return Orders(orders.version, tuple(late), orders.revoke)
+
+
+class StartingAtTheBeginning(_Coordinating):
+    class kind(Coordinator):
+        def orders(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Orders | None:
+            self.committed.clear()
+            return super().orders(key, seen, released)
+
+
+class TrustingZombies(_Coordinating):
+    class kind(Coordinator):
+        def commit(self, key: MemberKey, grant: Grant, next_offset: int, turn: int) -> bool:
+            self.committed[grant.partition] = next_offset
+            return True
+
+
+class FencingTooLate(_Coordinating):
+    """Says `Fenced`, but has stored the offset."""
+
+    class kind(Coordinator):
+        def commit(self, key: MemberKey, grant: Grant, next_offset: int, turn: int) -> bool:
+            self.committed[grant.partition] = next_offset
+            return super().commit(key, grant, next_offset, turn)
+
+
+class NeverExpelling(_Coordinating):
+    class kind(Coordinator):
+        def expel(self, consumer_id: str) -> None:
+            return
+
+
+# --- directory -----------------------------------------------------------------------------------------------------
+
+
+class _Registering(MemoryDirectoryEngine):
+    kind: type[MemoryRegistry]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.registry = self.kind()
+
+
+class FindingTheExpired(_Registering):
+    class kind(MemoryRegistry):
+        def _live(self, sets: object, name: str, now_ms: int) -> Sequence[Registration]:
+            return [each for each, _ in self._connections.values() if name in (each.user_id, each.gateway_id)]
+
+
+class RevivingSiblings(_Registering):
+    """The set decides who lives, and any device of the user keeps it alive."""
+
+    class kind(MemoryRegistry):
+        def register(self, registrations: Sequence[Registration], now_ms: int) -> None:
+            super().register(registrations, now_ms)
+            for each in registrations:
+                siblings = [self._connections[name][0] for name in self.listed(each.user_id)]
+                super().register(siblings, now_ms)
+
+
+class KeepingTheDeadListed(_Registering):
+    class kind(MemoryRegistry):
+        def connections(self, user_ids: Sequence[str], now_ms: int) -> dict[str, Sequence[Registration]]:
+            before = {user_id: dict(self._user_sets[user_id].ids) for user_id in user_ids if user_id in self._user_sets}
+            found = dict(super().connections(user_ids, now_ms))
+            for user_id, ids in before.items():
+                if user_id in self._user_sets:
+                    self._user_sets[user_id].ids = ids
+            return found
+
+
+class OnlyExpiring(_Registering):
+    """A heartbeat prolongs what is there, and rebuilds nothing."""
+
+    class kind(MemoryRegistry):
+        def __init__(self) -> None:
+            super().__init__()
+            self._known: dict[str, None] = {}
+
+        def register(self, registrations: Sequence[Registration], now_ms: int) -> None:
+            for each in registrations:
+                if each.connection_id not in self._known or each.connection_id in self._connections:
+                    self._known[each.connection_id] = None
+                    super().register([each], now_ms)
+
+
+class DroppingTheUser(_Registering):
+    """Unregistering one connection deletes the whole set of its user."""
+
+    class kind(MemoryRegistry):
+        def unregister(self, registration: Registration) -> None:
+            self._user_sets.pop(registration.user_id, None)
+
+
+class KeepingTheOldVersion(_Registering):
+    class kind(MemoryRegistry):
+        def cache(self, chat_id: str, members: CachedMembers, now_ms: int) -> None:
+            old = self.cached(chat_id, now_ms)
+            super().cache(chat_id, CachedMembers(old.version if old else members.version, members.user_ids), now_ms)
+
+
+class AddingToTheOldList(_Registering):
+    class kind(MemoryRegistry):
+        def cache(self, chat_id: str, members: CachedMembers, now_ms: int) -> None:
+            old = self.cached(chat_id, now_ms)
+            both = dict.fromkeys((*(old.user_ids if old else ()), *members.user_ids))
+            super().cache(chat_id, CachedMembers(members.version, tuple(both)), now_ms)
+
+
+class CachingForEver(_Registering):
+    class kind(MemoryRegistry):
+        def cached(self, chat_id: str, now_ms: int) -> CachedMembers | None:
+            return super().cached(chat_id, 0)
+
+
+class CachingNobody(_Registering):
+    class kind(MemoryRegistry):
+        def cache(self, chat_id: str, members: CachedMembers, now_ms: int) -> None:
+            self._members[chat_id] = (members, now_ms + 300_000)
+
+
+class ForgettingNothing(MemoryDirectoryEngine):
+    class _Directory(MemoryDirectory):
+        async def forget_members(self, chat_id: str, *, timeout_s: float) -> None:
+            return
+
+    def directory(self) -> Directory:
+        return self._Directory(self.registry, Wire(), self.now_ms)
+
+
+# --- push ----------------------------------------------------------------------------------------------------------
+
+
+class DroppingSilently(MemoryPushEngine):
+    """Parcels are lost and nobody is told."""
+
+    async def interrupt(self, gateway_id: str) -> None:
+        self.channels._subscriptions[gateway_id].broken = True
+
+    async def restore(self, gateway_id: str) -> None:
+        self.channels._subscriptions[gateway_id].broken = False
+
+
+class _Publishing(MemoryPushEngine):
+    kind: type[MemoryChannels]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.channels = self.kind()
+
+
+class PushingBackwards(_Publishing):
+    class kind(MemoryChannels):
+        def publish(self, parcels: Sequence[tuple[str, Parcel]]) -> Sequence[bool]:
+            return super().publish(parcels[::-1])[::-1]
+
+
+class PushingTwice(_Publishing):
+    class kind(MemoryChannels):
+        def publish(self, parcels: Sequence[tuple[str, Parcel]]) -> Sequence[bool]:
+            return super().publish([each for each in parcels for _ in range(2)])[::2]
+
+
+class HearingGhosts(_Publishing):
+    """Claims that someone listened."""
+
+    class kind(MemoryChannels):
+        def publish(self, parcels: Sequence[tuple[str, Parcel]]) -> Sequence[bool]:
+            super().publish(parcels)
+            return [True for _ in parcels]
+
+
+class StayingSubscribed(_Publishing):
+    class kind(MemoryChannels):
+        def unsubscribe(self, gateway_id: str, subscription: Subscription) -> None:
+            return
+
+
+class SubscribingLater(MemoryPushEngine):
+    class _Subscriber(MemoryPushSubscriber):
+        async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
+            later = Subscription(receiver, Wire())
+            asyncio.get_running_loop().call_later(0.001, self._channels.subscribe, gateway_id, later)
+
+    def subscriber(self) -> PushSubscriber:
+        return self._Subscriber(self.channels, Wire())

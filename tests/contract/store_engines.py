@@ -1,0 +1,70 @@
+"""The engines that the store suites run on. An engine joins by one more line in `ENGINES`."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
+from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.store import MemoryStore
+from seriatim.engines.memory.wire import Wire
+from seriatim.ports.catalog import Catalog, Roster
+from seriatim.ports.message_log import CounterRepair, MessageLog
+
+
+class StoreEngine(Protocol):
+    """One store, empty at first. `log`, `repair`, `catalog` and `roster` give new handles, as a new process has."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def reopen(self) -> None:
+        """Every process dies without a goodbye, then the store is opened anew. Handles from before are dead."""
+        ...
+
+    async def lose_counter(self, chat_id: str) -> None:
+        """An accident: the chat's counter row is gone."""
+        ...
+
+    def log(self) -> MessageLog: ...
+
+    def repair(self) -> CounterRepair: ...
+
+    def catalog(self) -> Catalog: ...
+
+    def roster(self) -> Roster: ...
+
+
+class MemoryEngine(StoreEngine):
+    """The store outlives every process, so there is nothing to do when they die."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.wire = Wire()
+
+    async def open(self) -> None:
+        return
+
+    async def close(self) -> None:
+        return
+
+    async def reopen(self) -> None:
+        return
+
+    async def lose_counter(self, chat_id: str) -> None:
+        self.store.lose_counter(chat_id)
+
+    def log(self) -> MessageLog:
+        return MemoryMessageLog(self.store, self.wire)
+
+    def repair(self) -> CounterRepair:
+        return MemoryMessageLog(self.store, self.wire)
+
+    def catalog(self) -> Catalog:
+        return MemoryCatalog(self.store, self.wire)
+
+    def roster(self) -> Roster:
+        return MemoryRoster(self.store, self.wire)
+
+
+ENGINES: dict[str, Callable[[], StoreEngine]] = {"memory": MemoryEngine}

@@ -1,0 +1,346 @@
+"""The holes of delivery.md section 1 that the durability plane closes, each as its shortest story.
+
+Every story is told twice: with the rule that closes the hole it ends well, with the rule taken out it must not.
+"""
+
+import asyncio
+from typing import TypeVar
+
+from seriatim.domain import limits
+from seriatim.domain.errors import Conflict, InvalidMessage, NotAMember, ServiceUnavailable
+from seriatim.domain.message import Message, Receipt
+from seriatim.operations.counters import CounterDoctor
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, Outcome, draft
+from tests.support.holes import closed_by
+from tests.support.wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, Fate, late, with_before
+
+T = TypeVar("T")
+from tests.holes.removed_rules import (
+    acks_are_unbounded,
+    ambiguous_adds_are_repeated,
+    each_publishes_only_its_own,
+    every_call_has_its_own_timeout,
+    every_cancellation_is_a_duplicate,
+    hits_pass_the_ack_gate,
+    keys_belong_to_nobody,
+    later_drafts_get_lower_slots,
+    lookups_ignore_expiry,
+    membership_is_checked_before_the_read,
+    membership_of_readers_is_not_checked,
+    more_is_guessed_from_the_count,
+    nobody_reconciles,
+    old_holes_are_skipped,
+    readers_ignore_holes,
+    repair_ignores_watermarks,
+    slots_are_put_unconditionally,
+    the_commit_checks_no_membership,
+    the_commit_ignores_expiry,
+    the_cursor_is_the_last_message,
+    the_queue_is_a_stack,
+)
+
+# --- H1: late commit -----------------------------------------------------------------------------------------------
+
+
+@closed_by(readers_ignore_holes)
+async def test_h1_a_reader_never_passes_a_slot_that_is_still_to_be_filled(bench: Bench) -> None:
+    slow, quick = bench.node("ingest-1"), bench.node("ingest-2")
+    slow.wire.on("persist", late(0.5))
+    first = slow.submit(draft(1, sender_id=ANN))
+    await asyncio.sleep(0.01)
+    second = quick.submit(draft(2, sender_id=BOB))
+    seen = await _follow(quick, until_s=4)
+    assert isinstance(await first, Receipt)
+    assert isinstance(await second, Receipt)
+    assert seen == bench.messages(), "a cumulative reader missed a message"
+
+
+@closed_by(readers_ignore_holes, old_holes_are_skipped)
+async def test_h1_what_readers_have_passed_is_closed_to_a_very_late_commit(bench: Bench) -> None:
+    doomed, quick = bench.node("ingest-1"), bench.node("ingest-2")
+    doomed.wire.on("persist", late(5.0))
+    unanswered = doomed.submit(draft(1, sender_id=ANN))
+    await asyncio.sleep(0.01)
+    doomed.crash()  # nobody is left to give the slot up
+    second = quick.submit(draft(2, sender_id=BOB))
+    seen = await _follow(quick, until_s=8)
+    assert not unanswered.done()
+    assert isinstance(await second, Receipt)
+    assert seen == bench.messages(), "a cumulative reader missed a message"
+
+
+# --- H3: publish order ---------------------------------------------------------------------------------------------
+
+
+@closed_by(each_publishes_only_its_own)
+async def test_h3_what_is_stored_below_goes_out_first_whoever_stored_it(bench: Bench) -> None:
+    slow, quick = bench.node("ingest-1"), bench.node("ingest-2")
+    slow.events_wire.on("append", late(0.5))
+    first = slow.submit(draft(1, sender_id=ANN))
+    await asyncio.sleep(0.02)
+    second = quick.submit(draft(2, sender_id=BOB))
+    await asyncio.gather(first, second)
+    assert bench.first_published() == [1, 2]
+
+
+# --- H4: overwrite -------------------------------------------------------------------------------------------------
+
+
+@closed_by(slots_are_put_unconditionally)
+async def test_h4_a_counter_restored_too_low_overwrites_nothing(bench: Bench) -> None:
+    bench.given_messages(3)
+    before = bench.messages()
+    bench.set_counter(CHAT, 1, published=1)
+    node = bench.node()
+    receipt = await node.stored(draft(1))
+    assert bench.messages()[:3] == before
+    assert receipt.sequence == 4
+    assert node.notes.collisions == [2, 3]
+
+
+# --- H5: counter restored below the watermarks ---------------------------------------------------------------------
+
+
+@closed_by(repair_ignores_watermarks)
+async def test_h5_after_a_repair_new_messages_are_visible_to_who_had_acknowledged_most(bench: Bench) -> None:
+    bench.given_messages(3)
+    bench.store.put_watermark(BOB, CHAT, 5)  # 4 and 5 were seen, then lost with a part of the store
+    bench.store.lose_counter(CHAT)
+    node = bench.node()
+    await CounterDoctor(node.log, node.catalog, node.clock, highest_published=lambda _: 3).repair(CHAT)
+    receipt = await node.stored(draft(1))
+    assert receipt.sequence > 5
+    assert [message.content for message in await node.read_all(BOB, after=5)] == ["text 1"]
+
+
+# --- H6: unauthorised reads and acks -------------------------------------------------------------------------------
+
+
+@closed_by(membership_is_checked_before_the_read, membership_of_readers_is_not_checked)
+async def test_h6_who_was_removed_reads_nothing_written_after_the_removal(bench: Bench) -> None:
+    bench.given_messages(1)
+    node = bench.node()
+
+    def removed_then_spoken_of() -> None:
+        bench.remove(BOB)
+        bench.put_message(2, content="Bob is gone, now we can talk")
+
+    node.wire.on("read", with_before(removed_then_spoken_of))
+    try:
+        page = await node.ingest.read(BOB, CHAT, after=0, limit=10, timeout_s=5)
+    except NotAMember:
+        return
+    raise AssertionError(f"Bob read {page.messages}")
+
+
+@closed_by(membership_of_readers_is_not_checked)
+async def test_h6_an_outsider_reads_nothing(bench: Bench) -> None:
+    bench.given_messages(1)
+    try:
+        page = await bench.node().ingest.read(EVE, CHAT, after=0, limit=10, timeout_s=5)
+    except NotAMember:
+        return
+    raise AssertionError(f"Eve read {page.messages}")
+
+
+# --- H7: a hit acknowledged, never published -----------------------------------------------------------------------
+
+
+@closed_by(hits_pass_the_ack_gate)
+async def test_h7_a_retry_that_hits_its_key_is_answered_only_once_the_message_is_out(bench: Bench) -> None:
+    node = bench.node()
+    node.events_wire.on("append", UNAVAILABLE)
+    assert isinstance(await node.send(draft(1)), ServiceUnavailable)
+    assert bench.published() == []
+    assert isinstance(await node.send(draft(1)), Receipt)
+    assert bench.published() == [1]
+
+
+# --- H8: the sender is gone after storing --------------------------------------------------------------------------
+
+
+@closed_by(nobody_reconciles)
+async def test_h8_a_message_goes_out_although_its_process_and_its_sender_are_gone(bench: Bench) -> None:
+    doomed, other = bench.node("ingest-1"), bench.node("ingest-2")
+    reconciling = other.start_reconciler()
+    doomed.events_wire.on("append", LOST_REQUEST)
+    unanswered = doomed.submit(draft(1))
+    await asyncio.sleep(0.1)
+    doomed.crash()
+    assert not unanswered.done()
+    assert bench.published() == []
+    await asyncio.sleep(limits.RECONCILE_AFTER_S + 2 * limits.RECONCILE_EVERY_S)
+    assert bench.published() == [1]
+    assert bench.counter().dirty_at_ms is None
+    assert not reconciling.done()
+
+
+# --- H14: a key not bound to its sender ----------------------------------------------------------------------------
+
+
+@closed_by(keys_belong_to_nobody)
+async def test_h14_nobody_is_acknowledged_for_somebody_elses_message(bench: Bench) -> None:
+    node = bench.node()
+    await node.stored(draft(1, "Ann's", sender_id=ANN))
+    outcome = await node.send(draft(1, "Bob's", sender_id=BOB))
+    assert isinstance(outcome, InvalidMessage)
+
+
+@closed_by(keys_belong_to_nobody)
+async def test_h14_nobody_is_acknowledged_for_somebody_elses_message_in_a_race_either(bench: Bench) -> None:
+    slow, quick = bench.node("ingest-1"), bench.node("ingest-2")
+    slow.wire.on("persist", late(0.1))
+    bobs = slow.submit(draft(1, "Bob's", sender_id=BOB))
+    await asyncio.sleep(0.01)
+    await quick.stored(draft(1, "Ann's", sender_id=ANN))
+    assert isinstance(await bobs, InvalidMessage)
+
+
+# --- H15: ack beyond the end ---------------------------------------------------------------------------------------
+
+
+@closed_by(acks_are_unbounded)
+async def test_h15_a_bogus_ack_does_not_poison_the_watermark(bench: Bench) -> None:
+    bench.given_messages(2)
+    node = bench.node()
+    await node.ingest.acknowledge(BOB, CHAT, sequence=10**15, timeout_s=5)
+    await node.stored(draft(1))
+    missed = await node.read_all(BOB, after=bench.store.watermarks[BOB, CHAT])
+    assert [message.content for message in missed] == ["text 1"]
+
+
+# --- H19: removed between check and commit -------------------------------------------------------------------------
+
+
+@closed_by(the_commit_checks_no_membership)
+async def test_h19_nothing_of_a_removed_member_commits_after_the_removal(bench: Bench) -> None:
+    node = bench.node()
+    node.wire.on("persist", with_before(lambda: bench.remove(BOB)))
+    outcome = await node.send(draft(1, "one last word", sender_id=BOB))
+    assert isinstance(outcome, NotAMember)
+    assert bench.contents() == []
+
+
+# --- H20: lazy expiry ----------------------------------------------------------------------------------------------
+
+
+@closed_by(lookups_ignore_expiry, the_commit_ignores_expiry)
+async def test_h20_an_expired_key_that_was_not_removed_yet_is_absent(bench: Bench) -> None:
+    bench.given_messages(1)
+    bench.put_key(draft(1), bench.messages()[0], expires_in_s=0)
+    receipt = await bench.node().stored(draft(1))
+    assert (receipt.sequence, receipt.deduplicated) == (2, False)
+
+
+# --- H21: the wrong branch -----------------------------------------------------------------------------------------
+
+
+@closed_by(every_cancellation_is_a_duplicate)
+async def test_h21_a_slot_sealed_under_its_writer_is_no_duplicate(bench: Bench) -> None:
+    node = bench.node()
+    node.wire.on("persist", with_before(lambda: bench.put_tombstone(1)))
+    receipt = await node.stored(draft(1))
+    assert (receipt.sequence, receipt.deduplicated) == (2, False)
+    assert bench.contents() == ["text 1"]
+
+
+@closed_by(every_cancellation_is_a_duplicate)
+async def test_h21_a_removed_sender_is_no_duplicate(bench: Bench) -> None:
+    node = bench.node()
+    node.wire.on("persist", with_before(lambda: bench.remove(BOB)))
+    assert isinstance(await node.send(draft(1, sender_id=BOB)), NotAMember)
+
+
+# --- H22: hidden retry of ADD --------------------------------------------------------------------------------------
+
+
+@closed_by(ambiguous_adds_are_repeated)
+async def test_h22_one_attempt_burns_at_most_its_own_slot(bench: Bench) -> None:
+    node = bench.node()
+    node.wire.on("allocate", LOST_RESPONSE)
+    outcome = await node.send(draft(1))
+    assert bench.counter().allocated == 1, "slots that nobody owns"
+    assert isinstance(outcome, ServiceUnavailable)
+
+
+# --- H23: nested timeouts ------------------------------------------------------------------------------------------
+
+
+@closed_by(every_call_has_its_own_timeout)
+async def test_h23_a_stuck_event_log_is_an_error_by_the_deadline(bench: Bench) -> None:
+    node = bench.node()
+    node.events_wire.on("append", LOST_REQUEST)
+    began = bench.loop.time()
+    assert isinstance(await node.send(draft(1)), ServiceUnavailable)
+    assert bench.loop.time() - began <= limits.PERSIST_DEADLINE_S
+
+
+@closed_by(every_call_has_its_own_timeout)
+async def test_h23_nothing_is_begun_that_could_end_after_the_error(bench: Bench) -> None:
+    node = bench.node()
+    node.wire.on("lookup", Fate(response_s=0.9))
+    outcome = await node.send(draft(1), within_s=1.0)
+    assert isinstance(outcome, ServiceUnavailable)
+    await asyncio.sleep(30)
+    assert (bench.contents(), bench.counter().allocated) == ([], 0), "an error now, a message later"
+
+
+# --- H24: paging ---------------------------------------------------------------------------------------------------
+
+
+@closed_by(the_cursor_is_the_last_message, more_is_guessed_from_the_count)
+async def test_h24_a_page_of_tombstones_only_is_passed(bench: Bench) -> None:
+    bench.put_message(1)
+    for sequence in range(2, 150):
+        bench.put_tombstone(sequence)
+    bench.put_message(150)
+    seen = await bench.node().read_all(BOB, limit=20)
+    assert [message.sequence for message in seen] == [1, 150]
+
+
+@closed_by(more_is_guessed_from_the_count)
+async def test_h24_a_page_cut_by_its_weight_is_not_the_last(bench: Bench) -> None:
+    bench.given_messages(600, content="x" * 4096)
+    seen = await bench.node().read_all(BOB, limit=500)
+    assert [message.sequence for message in seen] == list(range(1, 601))
+
+
+# --- H25: one sender's order ---------------------------------------------------------------------------------------
+
+
+@closed_by(the_queue_is_a_stack)
+async def test_h25_what_one_socket_sent_first_comes_first(bench: Bench) -> None:
+    node = bench.node()
+    answers: list[asyncio.Future[Outcome]] = []
+    for number in range(1, 21):
+        answers.append(node.submit(draft(number)))
+        if number % 4 == 0:
+            await asyncio.sleep(0.003)  # some arrive together, some while a commit is under way
+    for answer in answers:
+        assert isinstance(await answer, Receipt)
+    assert bench.contents() == [f"text {number}" for number in range(1, 21)]
+
+
+@closed_by(the_queue_is_a_stack, later_drafts_get_lower_slots)
+async def test_h25_the_order_survives_conflicts_lost_answers_and_stolen_slots(bench: Bench) -> None:
+    node = bench.node()
+    first = node.submit(draft(0))
+    await asyncio.sleep(0.001)
+    node.wire.on("persist", Fate(), Fate(refusal=Conflict), LOST_RESPONSE, LOST_REQUEST)
+    node.wire.on("persist", with_before(lambda: bench.put_tombstone(bench.counter().allocated)))
+    answers = [node.submit(draft(number)) for number in range(1, 9)]
+    for answer in [first, *answers]:
+        assert isinstance(await answer, Receipt)
+    assert bench.contents() == [f"text {number}" for number in range(9)]
+
+
+async def _follow(node: Node, *, until_s: float) -> list[Message]:
+    """Cid's client: it reads on from where the last page ended, and never looks back."""
+    seen: list[Message] = []
+    cursor = 0
+    while node.clock.monotonic() < until_s:
+        page = await node.ingest.read(CID, CHAT, after=cursor, limit=10, timeout_s=5)
+        seen.extend(page.messages)
+        cursor = page.through
+        await asyncio.sleep(0.05)
+    return seen

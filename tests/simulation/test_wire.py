@@ -1,0 +1,252 @@
+"""A call on a bad wire: applied once or never, whoever still listens, and the caller never waits too long."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from seriatim.domain.errors import Conflict, OutcomeUnknown, ServiceUnavailable, Throttled
+from seriatim.simulation.faults import Fault, Faults
+from seriatim.simulation.loop import Order, SimulatedLoop
+from seriatim.simulation.process import Process
+from seriatim.simulation.profiles import IncidentKind, Profile, WireKind, WireRates, mixture
+from seriatim.simulation.trace import Trace
+from seriatim.simulation.wire import SimulatedWire
+
+
+class Bench:
+    """One caller, one wire, one store that counts what it applied."""
+
+    def __init__(
+        self, rates: WireRates | None = None, *, seed: int = 1, kind: WireKind = WireKind.STORE, push_loss: float = 0.0
+    ) -> None:
+        wires = {kind: rates or WireRates()}
+        profile = Profile(name="bench", summary="", wires=wires, push_loss=push_loss, half_way=1.0, cut=1.0)
+        self.loop = SimulatedLoop(Random(seed), order=Order.SHUFFLED)
+        self.process = Process(self.loop, "caller", random=Random(seed))
+        self.faults = Faults(Random(seed), profile, duration_s=10.0)
+        self.wire = SimulatedWire(self.process, kind, self.faults, Trace(), crash=self.process.crash)
+        self.applied_at: list[float] = []
+
+    def apply(self) -> str:
+        self.applied_at.append(self.loop.time())
+        return "done"
+
+    def call(self, *, finish: Callable[[], None] | None = None, timeout_s: float = 1.0) -> asyncio.Task[str]:
+        return self.process.spawn(self.wire.call("persist", self.apply, timeout_s=timeout_s, finish=finish))
+
+    def ended_at(self, task: asyncio.Task[str]) -> float:
+        self.loop.run_until(100.0, task.done)
+        return self.loop.time()
+
+
+def test_a_healthy_call_is_applied_once_and_answered_within_milliseconds() -> None:
+    bench = Bench()
+    task = bench.call()
+    assert 0.002 <= bench.ended_at(task) <= 0.02
+    assert task.result() == "done"
+    assert len(bench.applied_at) == 1
+
+
+def test_a_lost_request_is_never_applied_and_the_caller_gives_up_exactly_in_time() -> None:
+    bench = Bench(WireRates(lost_request=1.0))
+    task = bench.call()
+    assert bench.ended_at(task) == 1.0
+    assert isinstance(task.exception(), OutcomeUnknown)
+    bench.loop.run_until(100.0)
+    assert bench.applied_at == []
+
+
+def test_a_lost_response_leaves_the_caller_ignorant_of_what_was_applied() -> None:
+    bench = Bench(WireRates(lost_response=1.0))
+    task = bench.call()
+    assert bench.ended_at(task) == 1.0
+    assert isinstance(task.exception(), OutcomeUnknown)
+    assert len(bench.applied_at) == 1
+
+
+def test_a_late_request_is_applied_after_the_caller_gave_up() -> None:
+    bench = Bench(WireRates(late=1.0))
+    task = bench.call()
+    assert bench.ended_at(task) == 1.0
+    assert isinstance(task.exception(), OutcomeUnknown)
+    bench.loop.run_until(100.0)
+    assert [at > 1.0 for at in bench.applied_at] == [True]
+
+
+def test_a_reset_connection_tells_at_once_and_was_applied_before_after_or_never() -> None:
+    whens = set[str]()
+    for seed in range(30):
+        bench = Bench(WireRates(reset=1.0), seed=seed)
+        task = bench.call()
+        ended = bench.ended_at(task)
+        assert ended < 1.0
+        assert isinstance(task.exception(), OutcomeUnknown)
+        bench.loop.run_until(100.0)
+        whens.add("never" if not bench.applied_at else "before" if bench.applied_at[0] < ended else "after")
+    assert whens == {"never", "before", "after"}
+
+
+@pytest.mark.parametrize(
+    ("rates", "error"),
+    [
+        (WireRates(throttled=1.0), Throttled),
+        (WireRates(conflict=1.0), Conflict),
+        (WireRates(unavailable=1.0), ServiceUnavailable),
+    ],
+)
+def test_a_refused_call_is_not_applied(rates: WireRates, error: type[Exception]) -> None:
+    bench = Bench(rates)
+    task = bench.call()
+    assert bench.ended_at(task) < 1.0
+    assert type(task.exception()) is error
+    assert bench.applied_at == []
+
+
+def test_a_call_without_time_left_fails_before_anything_is_sent() -> None:
+    bench = Bench()
+    task = bench.call(timeout_s=0.0)
+    assert bench.ended_at(task) == 0.0
+    assert isinstance(task.exception(), OutcomeUnknown)
+
+
+def test_what_was_sent_is_applied_although_the_caller_crashed() -> None:
+    bench = Bench()
+    task = bench.call()
+    bench.loop.run_until(0.0005)
+    bench.process.crash()
+    bench.loop.run_until(10.0)
+    assert len(bench.applied_at) == 1
+    assert not task.done()
+    bench.loop.close()
+
+
+def test_what_was_sent_is_applied_although_the_caller_was_cancelled() -> None:
+    bench = Bench()
+    task = bench.call()
+    bench.loop.run_until(0.0005)
+    task.cancel()
+    bench.loop.run_until(10.0)
+    assert len(bench.applied_at) == 1
+    assert (task.cancelled(), bench.loop.failures) == (True, [])
+
+
+def test_a_crash_in_a_call_comes_after_it_was_applied() -> None:
+    bench = Bench()
+    profile = Profile(name="bench", summary="", crash_in_call=1.0)
+    faults = Faults(Random(1), profile, duration_s=10.0)
+    wire = SimulatedWire(bench.process, WireKind.STORE, faults, Trace(), crash=bench.process.crash)
+    task = bench.process.spawn(wire.call("persist", bench.apply, timeout_s=1.0))
+    bench.loop.run_until(10.0)
+    assert (len(bench.applied_at), bench.process.alive, task.done()) == (1, False, False)
+    bench.loop.close()
+
+
+def test_the_end_of_a_commit_comes_after_its_beginning_and_before_the_answer() -> None:
+    bench, finished = Bench(), list[float]()
+    task = bench.call(finish=lambda: finished.append(bench.loop.time()))
+    ended = bench.ended_at(task)
+    assert bench.applied_at[0] < finished[0] < ended
+
+
+def test_what_the_store_refuses_reaches_the_caller_and_the_commit_still_ends() -> None:
+    bench, finished = Bench(), list[str]()
+
+    def refuse() -> str:
+        raise Conflict("taken")
+
+    call = bench.wire.call("persist", refuse, timeout_s=1.0, finish=lambda: finished.append("yes"))
+    task = bench.process.spawn(call)
+    bench.ended_at(task)
+    assert isinstance(task.exception(), Conflict)
+    assert finished == ["yes"]
+
+
+def test_deliveries_keep_their_order_whatever_their_delays() -> None:
+    bench, seen = Bench(WireRates(tail=0.5), kind=WireKind.PUSH), list[int]()
+    for number in range(50):
+        bench.wire.deliver(lambda number=number: seen.append(number))  # type: ignore[misc]
+    bench.loop.run_until(100.0)
+    assert seen == list(range(50))
+
+
+def test_a_slow_delivery_holds_up_those_behind_it() -> None:
+    bench, arrivals = Bench(WireRates(tail=0.5), kind=WireKind.PUSH), list[float]()
+    for _ in range(50):
+        bench.wire.deliver(lambda: arrivals.append(bench.loop.time()))
+    bench.loop.run_until(100.0)
+    assert len(arrivals) == 50
+    assert len(set(arrivals)) < 25
+
+
+def test_only_pushes_are_lost() -> None:
+    for kind in WireKind:
+        bench, seen = Bench(kind=kind, push_loss=1.0), list[int]()
+        bench.wire.deliver(lambda seen=seen: seen.append(1))  # type: ignore[misc]
+        bench.loop.run_until(1.0)
+        assert seen == ([] if kind is WireKind.PUSH else [1])
+
+
+def test_nothing_is_delivered_to_the_dead() -> None:
+    bench, seen = Bench(), list[int]()
+    bench.wire.deliver(lambda: seen.append(1))
+    bench.process.crash()
+    bench.loop.run_until(1.0)
+    assert seen == []
+
+
+def test_in_an_outage_no_call_succeeds_and_afterwards_all_do() -> None:
+    bench = Bench()
+    bench.faults.begin_outage(WireKind.STORE, 2.0)
+    task = bench.call()
+    bench.loop.run_until(2.0)
+    assert isinstance(task.exception(), ServiceUnavailable)
+    task = bench.call()
+    bench.ended_at(task)
+    assert task.result() == "done"
+
+
+def test_once_faults_have_stopped_everything_works() -> None:
+    rates = WireRates(lost_request=0.5, unavailable=0.5, tail=1.0)
+    bench, seen = Bench(rates, kind=WireKind.PUSH, push_loss=1.0), list[int]()
+    bench.faults.begin_outage(WireKind.PUSH, 50.0)
+    bench.faults.stop()
+    task = bench.call()
+    bench.wire.deliver(lambda: seen.append(1))
+    assert bench.ended_at(task) < 0.05
+    bench.loop.run_until(1.0)
+    assert (task.result(), seen, bench.wire.half_way(9), bench.wire.cut(9)) == ("done", [1], [], 9)
+    assert bench.faults.counts == {}
+
+
+def test_reads_meet_no_conflicts() -> None:
+    faults = Bench(WireRates(conflict=1.0)).faults
+    assert faults.fate(WireKind.STORE, "read", 0.0) is Fault.THROTTLED
+    assert faults.fate(WireKind.STORE, "persist", 0.0) is Fault.CONFLICT
+    assert faults.counts == {"throttled": 1, "conflict": 1}
+
+
+def test_a_cut_append_loses_at_least_its_last_event() -> None:
+    cuts = {Bench(seed=seed).wire.cut(3) for seed in range(40)}
+    assert cuts == {0, 1, 2}
+
+
+def test_incidents_come_in_order_within_the_time_of_faults_and_repeat_with_the_seed() -> None:
+    profile = Profile(name="busy", summary="", per_minute={IncidentKind.CRASH: 60.0, IncidentKind.OUTAGE: 60.0})
+
+    def drawn(seed: int) -> Faults:
+        return Faults(Random(seed), profile, duration_s=20.0)
+
+    incidents = drawn(1).incidents
+    assert len(incidents) == 40
+    assert [incident.at for incident in incidents] == sorted(incident.at for incident in incidents)
+    assert all(0.0 < incident.at < 20.0 and 0.0 <= incident.target < 1.0 for incident in incidents)
+    assert all((incident.wire is not None) == (incident.kind is IncidentKind.OUTAGE) for incident in incidents)
+    assert drawn(1).incidents == incidents != drawn(2).incidents
+
+
+def test_each_seed_has_its_own_mixture() -> None:
+    summaries = [mixture(Random(seed)).summary for seed in range(50)]
+    assert len(set(summaries)) > 40
+    assert summaries == [mixture(Random(seed)).summary for seed in range(50)]

@@ -1,0 +1,395 @@
+"""The durability plane on a bench: real planes, memory engines, virtual time, and every fault at the test's command.
+
+`simulated` turns a coroutine that gets a `Bench` into a test. Whatever the test itself asserts, the bench watches the
+promises that hold in every schedule, and fails the test when one is broken.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from seriatim.domain import limits
+from seriatim.domain.chat import Chat, ChatType, Membership, Role
+from seriatim.domain.errors import SeriatimError
+from seriatim.domain.events import MembershipChanged, MessagePersisted, decode
+from seriatim.domain.message import Draft, Message, Receipt, Sealed, Slot, content_digest
+from seriatim.domain.times import iso
+from seriatim.durability.ingest import Ingest
+from seriatim.durability.observe import DurabilityObserver
+from seriatim.durability.patience import Deadline
+from seriatim.durability.prefix import PrefixReader
+from seriatim.durability.publish import ChatPublisher
+from seriatim.durability.slots import SlotWriter
+from seriatim.engines.memory.catalog import MemoryCatalog
+from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
+from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.store import MemoryStore, StoreWatcher
+from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES
+from seriatim.ports.message_log import Key, Standing
+from seriatim.simulation.loop import SimulatedLoop
+from seriatim.simulation.process import EPOCH_MS, Process
+from tests.support.wire import ScriptedWire
+
+CHAT = "chat_1"
+ANN, BOB, CID = "user_ann", "user_bob", "user_cid"  # Ann owns the chat, Bob and Cid are members
+EVE = "user_eve"  # an outsider
+
+HANGS_AFTER_S = 300.0  # virtual: far beyond every deadline
+
+Outcome = Receipt | SeriatimError
+Schedule = Callable[["Bench"], Coroutine[Any, Any, None]]
+
+
+def simulated(schedule: Schedule) -> Callable[[], None]:
+    """A test of it: run in virtual time, with all promises watched."""
+
+    def test() -> None:
+        simulate(schedule)
+
+    test.__name__ = schedule.__name__
+    test.__qualname__ = schedule.__qualname__
+    test.__module__ = schedule.__module__
+    test.__doc__ = schedule.__doc__
+    return test
+
+
+def simulate(schedule: Schedule, *, seed: int = 1) -> None:
+    loop = SimulatedLoop(Random(seed))
+    bench = Bench(loop)
+    main = Process(loop, "test", random=Random(seed + 1)).spawn(schedule(bench))
+    try:
+        loop.run_until(HANGS_AFTER_S, main.done)
+        assert main.done(), "the schedule hangs"
+        main.result()
+        bench.check()
+        loop.close()
+        assert not loop.failures, loop.failures
+    finally:
+        loop.close()
+
+
+class Bench(StoreWatcher):
+    """One world: a store, an event log, and the processes a test starts on them."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        self.loop = loop
+        self.store = MemoryStore(self)
+        self.broker = MemoryBroker({MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1})
+        self.violations: list[str] = []
+        self.history: list[Slot] = []  # every fill, in the order of the store
+        self.add_chat(CHAT)
+
+    # --- what is there at the beginning ----------------------------------------------------------------------------
+
+    def add_chat(self, chat_id: str, members: Sequence[str] = (ANN, BOB, CID)) -> None:
+        began = iso(self.now_ms())
+        self.store.chats[chat_id] = Chat(
+            chat_id=chat_id,
+            chat_type=ChatType.GROUP,
+            name=chat_id,
+            created_by=members[0],
+            created_at=began,
+            updated_at=began,
+            member_count=len(members),
+        )
+        for user_id in members:
+            role = Role.OWNER if user_id == members[0] else Role.MEMBER
+            row = Membership(chat_id=chat_id, user_id=user_id, role=role, joined_at=began, added_by=members[0])
+            self.store.put_member(row, 1)
+        self.set_counter(chat_id, 0, published=0)
+
+    def set_counter(self, chat_id: str, allocated: int, *, published: int) -> None:
+        dirty_at_ms = self.now_ms() if allocated > published else None
+        row = Standing(
+            allocated=allocated,
+            published_through=published,
+            published_message=self.last_message(chat_id, published),
+            members_version=1,
+            dirty_at_ms=dirty_at_ms,
+        )
+        self.store.put_counter(chat_id, row)
+        self.store.index_dirty(chat_id)
+
+    def given_messages(self, count: int, *, chat_id: str = CHAT, content: str = "") -> None:
+        """Messages `1..count` of Ann, stored and marked as published long ago."""
+        for sequence in range(1, count + 1):
+            self.put_message(sequence, chat_id=chat_id, content=content or f"old {sequence}")
+        self.set_counter(chat_id, count, published=count)
+
+    def put_message(
+        self, sequence: int, *, chat_id: str = CHAT, content: str = "text", age_s: float = 0.0, sender_id: str = ANN
+    ) -> Message:
+        """A row as another process would have written it, without its key."""
+        message = Message(
+            message_id=f"msg_old{sequence}",
+            chat_id=chat_id,
+            sequence=sequence,
+            sender_id=sender_id,
+            client_message_id=key_id(900_000 + sequence),
+            content=content,
+            content_type="text/plain",
+            created_at=iso(self.now_ms() - int(age_s * 1000)),
+        )
+        self.store.fill(message)
+        return message
+
+    def put_tombstone(self, sequence: int, *, chat_id: str = CHAT, age_s: float = 0.0) -> None:
+        created_at = iso(self.now_ms() - int(age_s * 1000))
+        self.store.fill(Sealed(chat_id=chat_id, sequence=sequence, created_at=created_at))
+
+    def put_key(self, draft: Draft, message: Message, *, expires_in_s: int = limits.KEY_LIFETIME_S) -> None:
+        self.store.keys[draft.chat_id, draft.client_message_id] = Key(
+            client_message_id=draft.client_message_id,
+            message_id=message.message_id,
+            sequence=message.sequence,
+            sender_id=message.sender_id,
+            content_sha256=content_digest(message.content),
+            created_at=message.created_at,
+            expires_at_s=self.now_ms() // 1000 + expires_in_s,
+        )
+
+    def remove(self, user_id: str, *, chat_id: str = CHAT) -> None:
+        """As a removal elsewhere does it: the row and the version together."""
+        row = self.counter(chat_id)
+        raised = msgspec.structs.replace(row, members_version=row.members_version + 1)
+        self.store.put_counter(chat_id, raised)
+        self.store.drop_member(chat_id, user_id, raised.members_version)
+
+    # --- processes -------------------------------------------------------------------------------------------------
+
+    def node(self, name: str = "ingest-1", *, skew_s: float = 0.0) -> "Node":
+        return Node(self, name, skew_s)
+
+    # --- what is there now -----------------------------------------------------------------------------------------
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + int(self.loop.time() * 1000)
+
+    def counter(self, chat_id: str = CHAT) -> Standing:
+        return self.store.counters[chat_id]
+
+    def slots(self, chat_id: str = CHAT) -> dict[int, Slot]:
+        everything = self.store.slots(chat_id)
+        return {
+            sequence: slot
+            for sequence in range(1, everything.newest(messages_only=False) + 1)
+            if (slot := everything.holder(sequence)) is not None
+        }
+
+    def messages(self, chat_id: str = CHAT) -> list[Message]:
+        return [slot for slot in self.slots(chat_id).values() if isinstance(slot, Message)]
+
+    def contents(self, chat_id: str = CHAT) -> list[str]:
+        return [message.content for message in self.messages(chat_id)]
+
+    def tombstones(self, chat_id: str = CHAT) -> list[int]:
+        return [sequence for sequence, slot in self.slots(chat_id).items() if isinstance(slot, Sealed)]
+
+    def last_message(self, chat_id: str, at_most: int) -> int:
+        return self.store.slots(chat_id).newest(at_most=at_most, messages_only=True)
+
+    def events(self, chat_id: str = CHAT) -> list[MessagePersisted]:
+        """Everything in the log of messages, repetitions too, in its order."""
+        decoded = [decode(record.key, record.value) for record in self.broker.records(MESSAGES)]
+        return [event for event in decoded if isinstance(event, MessagePersisted) and event.message.chat_id == chat_id]
+
+    def published(self, chat_id: str = CHAT) -> list[int]:
+        return [event.message.sequence for event in self.events(chat_id)]
+
+    def first_published(self, chat_id: str = CHAT) -> list[int]:
+        return list(dict.fromkeys(self.published(chat_id)))
+
+    def membership_events(self) -> list[MembershipChanged]:
+        decoded = [decode(record.key, record.value) for record in self.broker.records(MEMBERSHIPS)]
+        return [event for event in decoded if isinstance(event, MembershipChanged)]
+
+    # --- promises that hold in every schedule ----------------------------------------------------------------------
+
+    def slot_filled(self, slot: Slot) -> None:
+        if any(each.chat_id == slot.chat_id and each.sequence == slot.sequence for each in self.history):
+            self.violations.append(f"slot {slot.sequence} was written twice")
+        self.history.append(slot)
+
+    def check_receipt(self, draft: Draft, receipt: Receipt) -> None:
+        """At the moment of the answer: stored, as this sender's, and in the event log."""
+        holder = self.store.slots(draft.chat_id).holder(receipt.sequence)
+        if not isinstance(holder, Message) or holder.message_id != receipt.message_id:
+            self.violations.append(f"acknowledged at {receipt.sequence}, but that slot holds {holder}")
+        elif holder.sender_id != draft.sender_id:
+            self.violations.append(f"acknowledged to {draft.sender_id} what {holder.sender_id} wrote")
+        if receipt.message_id not in [event.message.message_id for event in self.events(draft.chat_id)]:
+            old = isinstance(holder, Message) and holder.message_id.startswith("msg_old")
+            if not old:  # what the test put there counts as published when its mark says so
+                self.violations.append(f"{receipt.sequence} was acknowledged before it was published")
+
+    def check(self) -> None:
+        for chat_id in self.store.chats:
+            self._check_log(chat_id)
+        assert not self.violations, self.violations
+
+    def _check_log(self, chat_id: str) -> None:
+        first = self.first_published(chat_id)
+        if first != sorted(first):
+            self.violations.append(f"first occurrences in the log are out of order: {first}")
+        slots = self.slots(chat_id)
+        for event in self.events(chat_id):
+            message = event.message
+            if slots.get(message.sequence) != message:
+                self.violations.append(f"the event of {message.sequence} differs from its row")
+            before = self.last_message(chat_id, message.sequence - 1)
+            if event.prev_sequence is not None and event.prev_sequence != before:
+                self.violations.append(
+                    f"the event of {message.sequence} names {event.prev_sequence} as the message before, not {before}"
+                )
+
+
+class Notes(DurabilityObserver):
+    """What the plane told its operators."""
+
+    def __init__(self) -> None:
+        self.hits = 0
+        self.refusals: list[str] = []
+        self.republications = 0
+        self.seals: list[int] = []
+        self.collisions: list[int] = []
+        self.missing_counters: list[str] = []
+        self.settled: list[str] = []
+        self.failures: list[BaseException] = []
+
+    def hit(self) -> None:
+        self.hits += 1
+
+    def refused_by_store(self, kind: str) -> None:
+        self.refusals.append(kind)
+
+    def republished(self, count: int) -> None:
+        self.republications += count
+
+    def sealed(self, chat_id: str, sequence: int) -> None:
+        self.seals.append(sequence)
+
+    def duplicate_sequence(self, chat_id: str, sequence: int) -> None:
+        self.collisions.append(sequence)
+
+    def counter_missing(self, chat_id: str) -> None:
+        self.missing_counters.append(chat_id)
+
+    def reconciled(self, chat_id: str) -> None:
+        self.settled.append(chat_id)
+
+    def failed(self, where: str, error: BaseException) -> None:
+        self.failures.append(error)
+
+
+class Node:
+    """One ingest process: its own clock, wires and fate."""
+
+    def __init__(self, bench: Bench, name: str, skew_s: float) -> None:
+        self.bench = bench
+        self.name = name
+        self.process = Process(bench.loop, name, random=Random(name), skew_s=skew_s)
+        self.clock = self.process.clock
+        self.wire = ScriptedWire()
+        self.events_wire = ScriptedWire()
+        self.log = MemoryMessageLog(bench.store, self.wire)
+        self.catalog = MemoryCatalog(bench.store, self.wire)
+        self.events = MemoryEventWriter(bench.broker, self.events_wire, self.clock.now_ms)
+        self.notes = Notes()
+        self.ingest = Ingest(log=self.log, events=self.events, clock=self.clock, producer_id=name, observe=self.notes)
+
+    def submit(self, draft: Draft, *, within_s: float = limits.PERSIST_DEADLINE_S) -> asyncio.Future[Outcome]:
+        """Submits, and watches that the answer comes once, in time, from outside, and tells the truth."""
+        deadline = self.clock.monotonic() + within_s
+        answered: asyncio.Future[Outcome] = self.bench.loop.create_future()
+        returned = False
+
+        def answer(outcome: Outcome) -> None:
+            if answered.done():
+                self.bench.violations.append("answered twice")
+                return
+            if not returned:
+                self.bench.violations.append("answered from within submit")
+            if self.clock.monotonic() > deadline + 0.001:
+                self.bench.violations.append(f"answered {self.clock.monotonic() - deadline:.3f} s after the deadline")
+            if isinstance(outcome, Receipt):
+                self.bench.check_receipt(draft, outcome)
+            answered.set_result(outcome)
+
+        self.process.run(lambda: self.ingest.submit(draft, deadline=deadline, answer=answer))
+        returned = True
+        return answered
+
+    async def send(self, draft: Draft, *, within_s: float = limits.PERSIST_DEADLINE_S) -> Outcome:
+        return await self.submit(draft, within_s=within_s)
+
+    async def stored(self, draft: Draft, *, within_s: float = limits.PERSIST_DEADLINE_S) -> Receipt:
+        """Sends what has to succeed."""
+        outcome = await self.send(draft, within_s=within_s)
+        assert isinstance(outcome, Receipt), repr(outcome)
+        return outcome
+
+    async def failed(self, draft: Draft, *, within_s: float = limits.PERSIST_DEADLINE_S) -> SeriatimError:
+        """Sends what must not succeed."""
+        outcome = await self.send(draft, within_s=within_s)
+        assert isinstance(outcome, SeriatimError), outcome
+        return outcome
+
+    async def read_all(self, user_id: str, *, after: int = 0, limit: int = 100, pages_max: int = 50) -> list[Message]:
+        """Follows the chat to its end as a client does: the next page begins where the last one said it ended."""
+        seen: list[Message] = []
+        for _ in range(pages_max):
+            page = await self.ingest.read(user_id, CHAT, after=after, limit=limit, timeout_s=5)
+            seen.extend(page.messages)
+            after = page.through
+            if not page.has_more:
+                return seen
+        raise AssertionError(f"no end after {pages_max} pages: the reader is at {after}")
+
+    def start_reconciler(self) -> asyncio.Task[None]:
+        return self.process.spawn(self.ingest.run())
+
+    def crash(self) -> None:
+        self.process.crash()
+
+    # --- its parts, for tests of one of them -----------------------------------------------------------------------
+
+    def deadline(self, within_s: float = limits.PERSIST_DEADLINE_S) -> Deadline:
+        return Deadline(self.clock, self.clock.monotonic() + within_s)
+
+    def prefix(self) -> PrefixReader:
+        return PrefixReader(self.log, self.clock, self.notes)
+
+    def publisher(self) -> ChatPublisher:
+        return ChatPublisher(
+            CHAT,
+            log=self.log,
+            prefix=self.prefix(),
+            events=self.events,
+            clock=self.clock,
+            observe=self.notes,
+            producer_id=self.name,
+        )
+
+    def slot_writer(self, publisher: ChatPublisher) -> SlotWriter:
+        return SlotWriter(
+            CHAT, log=self.log, prefix=self.prefix(), publisher=publisher, clock=self.clock, observe=self.notes
+        )
+
+
+def key_id(number: int) -> str:
+    """The same number names the same client_message_id."""
+    return f"00000000-0000-4000-8000-{number:012d}"
+
+
+def draft(number: int, content: str = "", *, sender_id: str = ANN, chat_id: str = CHAT) -> Draft:
+    return Draft(
+        chat_id=chat_id, sender_id=sender_id, client_message_id=key_id(number), content=content or f"text {number}"
+    )
+
+
+def drafts(*numbers: int) -> list[tuple[Draft, str]]:
+    """As a slot writer takes them: with the digest of their content."""
+    return [(each, content_digest(each.content)) for each in map(draft, numbers)]

@@ -1,0 +1,11 @@
+"""Fanout waits between tries; these tests check that it tries again, not how long it waits."""
+
+import pytest
+
+from seriatim.domain import limits
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DOWNSTREAM_BACKOFF_S", "RECORD_RETRY_S", "LETTER_RETRY_S", "COMMIT_RETRY_S", "POLL_RETRY_S"):
+        monkeypatch.setattr(limits, name, 0.0)

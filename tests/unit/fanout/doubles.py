@@ -1,0 +1,290 @@
+"""Small stand-ins for what fanout needs, each with a switch to fail, and makers of events and records."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+from seriatim.domain import events
+from seriatim.domain.chat import Role
+from seriatim.domain.errors import OutcomeUnknown
+from seriatim.domain.message import TEXT, Message
+from seriatim.fanout.observer import Skip, Unobserved
+from seriatim.ports.catalog import Members
+from seriatim.ports.directory import CachedMembers, Registration
+from seriatim.ports.event_log import MESSAGES, Letter, Partition, RebalanceListener, Record
+from seriatim.ports.push import Delivery, Parcel
+
+CHAT = "chat_1"
+TIME = "2026-01-30T14:30:00.000Z"
+P0 = Partition(MESSAGES, 0)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets everything else run until the condition holds."""
+    for _ in range(10_000):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never happened")
+
+
+async def settle_down() -> None:
+    """Gives everything that could happen the chance to happen."""
+    for _ in range(200):
+        await asyncio.sleep(0)
+
+
+# --- events and records ----------------------------------------------------------------------------------------------
+
+
+def message(sequence: int = 1, *, chat_id: str = CHAT, sender_id: str = "ann") -> Message:
+    return Message(
+        message_id=f"msg_{chat_id}_{sequence}",
+        chat_id=chat_id,
+        sequence=sequence,
+        sender_id=sender_id,
+        client_message_id="550e8400-e29b-41d4-a716-446655440000",
+        content=f"text {sequence}",
+        content_type=TEXT,
+        created_at=TIME,
+    )
+
+
+def message_value(
+    sequence: int = 1,
+    *,
+    chat_id: str = CHAT,
+    version: int | None = None,
+    origin: str | None = "ann-phone",
+    prev: int | None = None,
+) -> bytes:
+    return events.message_persisted(
+        message(sequence, chat_id=chat_id),
+        prev_sequence=prev,
+        members_version=version,
+        origin_connection_id=origin,
+        producer_id="ingest-1",
+        trace_id="",
+        event_time=TIME,
+    )
+
+
+def membership_value(chat_id: str = CHAT, user_id: str = "bob") -> bytes:
+    return events.membership_changed(
+        event_id="evt_1",
+        chat_id=chat_id,
+        user_id=user_id,
+        change_type=events.ChangeType.REMOVED,
+        role=Role.MEMBER,
+        changed_by="ann",
+        changed_at=TIME,
+        member_count_after=1,
+        producer_id="api-1",
+        trace_id="",
+        event_time=TIME,
+    )
+
+
+def record(
+    value: bytes | None = None, *, offset: int = 0, partition: Partition = P0, key: bytes | None = CHAT.encode()
+) -> Record:
+    return Record(partition=partition, offset=offset, key=key, value=value, headers=(), timestamp_ms=0)
+
+
+def registration(connection_id: str, *, gateway_id: str = "gw-1") -> Registration:
+    """`ann-phone` is Ann's phone."""
+    user_id, _, device_id = connection_id.partition("-")
+    return Registration(
+        connection_id=connection_id,
+        user_id=user_id,
+        device_id=device_id,
+        session_id="sess_1",
+        gateway_id=gateway_id,
+        connected_at=TIME,
+    )
+
+
+# --- stand-ins -------------------------------------------------------------------------------------------------------
+
+
+class FixedClock:
+    def now_ms(self) -> int:
+        return 1_769_783_400_000
+
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def random(self) -> float:
+        return 0.5
+
+    def random_bits(self, bits: int) -> int:
+        return 0
+
+
+class Ledger(Unobserved):
+    """Remembers what fanout told."""
+
+    def __init__(self) -> None:
+        self.offsets: list[tuple[Partition, int]] = []
+        self.connections = 0
+        self.skips: list[Skip] = []
+        self.retries = 0
+        self.cache_failures = 0
+        self.versions: list[int] = []
+        self.letters = 0
+        self.pages: list[Partition] = []
+        self.commit_failures = 0
+        self.restarts = 0
+
+    def handled(self, partition: Partition, offset: int) -> None:
+        self.offsets.append((partition, offset))
+
+    def delivered(self, connections: int) -> None:
+        self.connections += connections
+
+    def skipped(self, reason: Skip) -> None:
+        self.skips.append(reason)
+
+    def retried(self) -> None:
+        self.retries += 1
+
+    def cache_failed(self) -> None:
+        self.cache_failures += 1
+
+    def unknown_version(self, event_version: int) -> None:
+        self.versions.append(event_version)
+
+    def buried(self) -> None:
+        self.letters += 1
+
+    def letter_failed(self, partition: Partition) -> None:
+        self.pages.append(partition)
+
+    def commit_failed(self) -> None:
+        self.commit_failures += 1
+
+    def restarted(self) -> None:
+        self.restarts += 1
+
+
+class FakeRoster:
+    def __init__(self, version: int, *user_ids: str) -> None:
+        self.answer = Members(version, user_ids)
+        self.failures = 0  # this many calls fail
+        self.calls = 0
+        self.gate: asyncio.Event | None = None  # an answer is read, and then waits here
+
+    async def members(self, chat_id: str, *, timeout_s: float) -> Members:
+        self.calls += 1
+        if self.failures:
+            self.failures -= 1
+            raise OutcomeUnknown("members")
+        answer = self.answer
+        if self.gate is not None:
+            await self.gate.wait()
+        return answer
+
+
+class FakeDirectory:
+    def __init__(self, *registrations: Registration) -> None:
+        self.online: dict[str, list[Registration]] = {}
+        for each in registrations:
+            self.online.setdefault(each.user_id, []).append(each)
+        self.cache: dict[str, CachedMembers] = {}
+        self.down: tuple[str, ...] = ()  # names of the methods that fail
+        self.lookups = 0
+
+    async def register(self, registrations: Sequence[Registration], *, timeout_s: float) -> None:
+        raise AssertionError("fanout registers nobody")
+
+    async def unregister(self, registration: Registration, *, timeout_s: float) -> None:
+        raise AssertionError("fanout unregisters nobody")
+
+    async def connections(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Sequence[Registration]]:
+        self._answer("connections")
+        self.lookups += 1
+        return {user_id: self.online[user_id] for user_id in user_ids if user_id in self.online}
+
+    async def cached_members(self, chat_id: str, *, timeout_s: float) -> CachedMembers | None:
+        self._answer("cached_members")
+        return self.cache.get(chat_id)
+
+    async def cache_members(self, chat_id: str, members: CachedMembers, *, timeout_s: float) -> None:
+        self._answer("cache_members")
+        assert members.user_ids, "an empty list is not cached"
+        self.cache[chat_id] = members
+
+    async def forget_members(self, chat_id: str, *, timeout_s: float) -> None:
+        self._answer("forget_members")
+        self.cache.pop(chat_id, None)
+
+    def _answer(self, method: str) -> None:
+        if method in self.down:
+            raise OutcomeUnknown(method)
+
+
+class FakePush:
+    def __init__(self) -> None:
+        self.calls: list[Sequence[tuple[str, Parcel]]] = []
+        self.down = False
+        self.deaf: tuple[str, ...] = ()
+
+    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
+        if self.down:
+            raise OutcomeUnknown("publish")
+        self.calls.append(parcels)
+        return [gateway_id not in self.deaf for gateway_id, _ in parcels]
+
+    def sent(self) -> list[tuple[str, tuple[str, ...], int]]:
+        """(gateway, connections, sequence), in order."""
+        return [
+            (gateway_id, parcel.connection_ids, parcel.message.sequence)
+            for call in self.calls
+            for gateway_id, parcel in call
+            if isinstance(parcel, Delivery)
+        ]
+
+
+class FakeLetters:
+    def __init__(self) -> None:
+        self.written: list[Letter] = []
+        self.down = False
+
+    async def bury(self, letter: Letter, *, timeout_s: float) -> None:
+        if self.down:
+            raise OutcomeUnknown("bury")
+        self.written.append(letter)
+
+
+class FakeReader:
+    """For one worker: notes commits, pauses and resumes in one story. It has nothing to poll."""
+
+    def __init__(self) -> None:
+        self.story: list[tuple[str, int]] = []
+        self.errors: list[Exception] = []  # raised by the next commits, one each
+        self.gate: asyncio.Event | None = None
+
+    def commits(self) -> list[int]:
+        return [offset for what, offset in self.story if what == "commit"]
+
+    async def open(self, topics: Sequence[str], listener: RebalanceListener) -> None: ...
+
+    async def poll(self, *, limit: int) -> Sequence[Record]:
+        return ()
+
+    async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        self.story.append(("commit", next_offset))
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        self.story.append(("seek", offset))
+
+    def pause(self, partition: Partition) -> None:
+        self.story.append(("pause", partition.number))
+
+    def resume(self, partition: Partition) -> None:
+        self.story.append(("resume", partition.number))
+
+    async def close(self) -> None: ...

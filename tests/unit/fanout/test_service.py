@@ -1,0 +1,395 @@
+"""The whole consumer on a memory event log: isolation of partitions, rebalances, graceful and sudden ends."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+
+from seriatim.domain.errors import InternalError, ServiceUnavailable
+from seriatim.domain.partition import partition as partition_of
+from seriatim.engines.memory.consumer_group import MemoryEventReader
+from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.engines.memory.wire import Wire
+from seriatim.fanout.observer import Skip
+from seriatim.fanout.service import FanoutService
+from seriatim.ports.event_log import DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, Partition, RebalanceListener, Record
+from seriatim.ports.push import Delivery, Parcel
+from tests.unit.fanout.doubles import (
+    FakeDirectory,
+    FakePush,
+    FakeRoster,
+    FixedClock,
+    Ledger,
+    message_value,
+    registration,
+    settle_down,
+    until,
+)
+
+GROUP = "fanout-workers"
+PARTITIONS = 2
+CHATS = tuple(
+    next(chat for chat in (f"chat_{n}" for n in range(100)) if partition_of(chat, PARTITIONS) == number)
+    for number in range(PARTITIONS)
+)  # one chat for each partition
+P0, P1 = (Partition(MESSAGES, number) for number in range(PARTITIONS))
+
+
+class HeldPush(FakePush):
+    """Holds back the messages of some chats until they are released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates: dict[tuple[str, int], asyncio.Event] = {}
+        self.begun: list[tuple[str, int]] = []
+
+    def hold(self, chat_id: str, sequence: int) -> asyncio.Event:
+        self.gates[chat_id, sequence] = asyncio.Event()
+        return self.gates[chat_id, sequence]
+
+    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
+        place = _place(parcels)
+        self.begun.append(place)
+        if place in self.gates:
+            await self.gates[place].wait()
+        return await super().publish(parcels, timeout_s=timeout_s)
+
+    def places(self) -> list[tuple[str, int]]:
+        return [_place(call) for call in self.calls]
+
+
+class World:
+    """A broker, a member who is online, and as many fanout processes as a test starts."""
+
+    def __init__(self) -> None:
+        self.broker = MemoryBroker({MESSAGES: PARTITIONS, MEMBERSHIPS: 1, DEAD_LETTERS: 1})
+        self.roster = FakeRoster(1, "ann", "bob")
+        self.directory = FakeDirectory(registration("bob-phone"))
+        self.push = HeldPush()
+        self.ledgers: dict[str, Ledger] = {}
+        self.tasks: list[asyncio.Task[None]] = []
+        self._writer = MemoryEventWriter(self.broker, Wire(), FixedClock().now_ms)
+
+    def service(self, name: str, *, reader: MemoryEventReader | None = None) -> FanoutService:
+        clock = FixedClock()
+        self.ledgers.setdefault(name, Ledger())
+        return FanoutService(
+            reader or MemoryEventReader(self.broker, Wire(), GROUP, name),
+            MemoryDeadLetterWriter(self.broker, Wire(), clock.now_ms),
+            self.roster,
+            self.directory,
+            self.push,
+            clock,
+            consumer_id=name,
+            observe=self.ledgers[name],
+        )
+
+    def start(self, service: FanoutService) -> None:
+        self.tasks.append(asyncio.create_task(service.run()))
+
+    async def publish(self, chat_id: str, *sequences: int) -> None:
+        events = [Event(key=chat_id, value=message_value(each, chat_id=chat_id)) for each in sequences]
+        await self._writer.append(MESSAGES, events, timeout_s=1)
+
+    async def publish_rubbish(self, chat_id: str) -> None:
+        await self._writer.append(MESSAGES, [Event(key=chat_id, value=b"{")], timeout_s=1)
+
+    def committed(self, partition: Partition) -> int | None:
+        return self.broker.committed(GROUP, partition)
+
+    def drained(self) -> bool:
+        ends = self.broker.end_offsets(MESSAGES)
+        return all((self.committed(partition) or 0) == end for partition, end in ends.items())
+
+    def holders(self) -> list[str]:
+        return sorted(dict.fromkeys(self.broker.holders(GROUP).values()))
+
+    def letters(self) -> int:
+        return len(self.broker.records(DEAD_LETTERS))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    yield world
+    for task in world.tasks:
+        task.cancel()
+    for task in world.tasks:
+        await asyncio.wait((task,))
+
+
+# --- running -----------------------------------------------------------------------------------------------------
+
+
+async def test_every_message_is_pushed_in_order_and_then_committed(world: World) -> None:
+    await world.publish(CHATS[0], 1, 2, 3)
+    world.start(world.service("f1"))
+    await until(lambda: world.committed(P0) == 3)
+    await world.publish(CHATS[0], 4)
+    await until(lambda: world.committed(P0) == 4)
+    assert world.push.places() == [(CHATS[0], each) for each in (1, 2, 3, 4)]
+    assert world.ledgers["f1"].offsets == [(P0, each) for each in range(4)]
+
+
+async def test_a_stuck_partition_does_not_hold_up_another(world: World) -> None:
+    world.push.hold(CHATS[0], 1)
+    world.start(world.service("f1"))
+    await world.publish(CHATS[0], 1, 2)
+    await until(lambda: (CHATS[0], 1) in world.push.begun)
+    await world.publish(CHATS[1], 1, 2, 3)
+    await until(lambda: world.committed(P1) == 3)
+    assert world.committed(P0) is None
+
+
+async def test_h13_a_letter_that_cannot_be_written_holds_up_its_own_partition_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_: object, **__: object) -> None:
+        raise ServiceUnavailable("no broker")
+
+    monkeypatch.setattr(MemoryDeadLetterWriter, "bury", refuse)
+    world.start(world.service("f1"))
+    await world.publish_rubbish(CHATS[0])
+    await world.publish(CHATS[0], 1)
+    await until(lambda: world.ledgers["f1"].pages != [])
+    await world.publish(CHATS[1], 1)
+    await until(lambda: world.committed(P1) == 1)
+    assert (world.committed(P0), world.letters()) == (None, 0)
+    monkeypatch.undo()
+    await until(lambda: world.committed(P0) == 2)
+    assert world.letters() == 1
+    assert (CHATS[0], 1) in world.push.places()
+
+
+async def test_s35_a_poison_record_reaches_the_dead_letters_and_the_lag_returns_to_zero(world: World) -> None:
+    world.start(world.service("f1"))
+    await world.publish_rubbish(CHATS[0])
+    await world.publish(CHATS[0], 1)
+    await until(world.drained)
+    assert world.letters() == 1
+    assert world.push.places() == [(CHATS[0], 1)]
+
+
+async def test_s36_a_directory_outage_writes_no_letter_and_the_offset_advances(world: World) -> None:
+    world.directory.down = ("cached_members", "connections")
+    world.start(world.service("f1"))
+    await world.publish(CHATS[0], 1, 2)
+    await until(world.drained)
+    assert world.committed(P0) == 2
+    assert world.letters() == 0
+    assert world.ledgers["f1"].skips == [Skip.DIRECTORY] * 2
+
+
+async def test_a_failed_join_or_poll_is_tried_again_and_loses_nothing(world: World) -> None:
+    reader = MoodyReader(world.broker, failures=3)
+    world.start(world.service("f1", reader=reader))
+    await world.publish(CHATS[0], 1, 2)
+    await until(lambda: world.committed(P0) == 2)
+    assert world.ledgers["f1"].restarts == 6
+    assert world.push.places() == [(CHATS[0], 1), (CHATS[0], 2)]
+
+
+# --- rebalances --------------------------------------------------------------------------------------------------
+
+
+async def test_s34_a_rebalance_in_mid_batch_loses_nothing_and_commits_exactly_what_was_handled(world: World) -> None:
+    release = world.push.hold(CHATS[0], 2)
+    other = world.push.hold(CHATS[1], 2)
+    world.start(world.service("f1"))
+    await world.publish(CHATS[0], 1, 2, 3, 4)
+    await world.publish(CHATS[1], 1, 2, 3, 4)
+    await until(lambda: {(CHATS[0], 2), (CHATS[1], 2)} <= set(world.push.begun))
+    world.start(world.service("f2"))
+    await settle_down()  # f1 is asked to give one partition up, and still has a record of it in hand
+    release.set()
+    other.set()
+    await until(world.drained)
+    first, second = world.ledgers["f1"].offsets, world.ledgers["f2"].offsets
+    assert {partition for partition, _ in second} == {P1}
+    assert [offset for partition, offset in first if partition == P1] == [0, 1], "the one in hand was finished"
+    assert [offset for _, offset in second] == [2, 3], "and committed, so that the next owner began behind it"
+    assert world.push.places().count((CHATS[1], 2)) == 1
+
+
+async def test_s34_what_a_cancelled_consumer_had_in_hand_is_handled_by_the_next_one(world: World) -> None:
+    world.push.hold(CHATS[0], 3)
+    world.start(world.service("f1"))
+    first = world.tasks[0]
+    await world.publish(CHATS[0], 1, 2, 3, 4)
+    await until(lambda: (CHATS[0], 3) in world.push.begun)
+    first.cancel()
+    await until(first.done)
+    assert first.cancelled()
+    world.push.gates.clear()
+    world.start(world.service("f2"))
+    await until(world.drained)
+    assert {(CHATS[0], each) for each in (1, 2, 3, 4)} <= set(world.push.places())
+
+
+async def test_s34_an_expelled_consumer_forgets_its_backlog_and_the_new_owner_handles_it(world: World) -> None:
+    release = world.push.hold(CHATS[0], 1)
+    world.start(world.service("f1"))
+    await world.publish(CHATS[0], 1, 2, 3)
+    await until(lambda: (CHATS[0], 1) in world.push.begun)
+    world.push.gates.clear()
+    world.start(world.service("f2"))
+    world.broker.expel(GROUP, "f1")
+    await until(lambda: world.holders() == ["f1", "f2"] and len(world.broker.holders(GROUP)) == PARTITIONS + 1)
+    release.set()
+    await until(world.drained)
+    handled = world.ledgers["f1"].offsets + world.ledgers["f2"].offsets
+    assert {offset for partition, offset in handled if partition == P0} == {0, 1, 2}
+    assert world.ledgers["f1"].commit_failures == 0
+
+
+async def test_a_partition_lost_and_given_back_is_committed_by_its_new_worker_only(world: World) -> None:
+    release = world.push.hold(CHATS[0], 1)
+    world.start(world.service("f1"))
+    await world.publish(CHATS[0], 1, 2, 3)
+    await until(lambda: (CHATS[0], 1) in world.push.begun)
+    world.push.gates.clear()
+    world.broker.expel(GROUP, "f1")
+    await until(world.drained)
+    release.set()
+    await settle_down()
+    assert world.push.places().count((CHATS[0], 1)) == 2, "the schedule of the story: both workers handled it"
+    assert world.committed(P0) == 3
+
+
+async def test_a_partition_assigned_anew_leaves_its_old_worker_nothing_to_commit(world: World) -> None:
+    release = world.push.hold(CHATS[0], 1)
+    service = world.service("f1")
+    world.start(service)
+    await world.publish(CHATS[0], 1)
+    await until(lambda: (CHATS[0], 1) in world.push.begun)
+    service.assigned((P0,))
+    release.set()
+    await until(lambda: world.push.places() == [(CHATS[0], 1)])
+    await settle_down()
+    assert world.committed(P0) is None
+
+
+async def test_a_zombie_whose_commit_is_fenced_leaves_the_new_owners_commit_alone(world: World) -> None:
+    release = world.push.hold(CHATS[0], 1)
+    world.start(world.service("f1", reader=DeafReader(world.broker)))
+    await world.publish(CHATS[0], 1, 2)
+    await until(lambda: (CHATS[0], 1) in world.push.begun)
+    world.push.gates.clear()
+    world.broker.expel(GROUP, "f1")
+    world.start(world.service("f2"))
+    await until(world.drained)
+    release.set()
+    await settle_down()
+    assert world.committed(P0) == 2
+    assert world.ledgers["f1"].commit_failures == 0
+
+
+# --- ending ------------------------------------------------------------------------------------------------------
+
+
+async def test_stop_finishes_the_record_in_hand_commits_it_and_leaves_the_group(world: World) -> None:
+    release = world.push.hold(CHATS[0], 1)
+    service = world.service("f1")
+    world.start(service)
+    running = world.tasks[0]
+    await world.publish(CHATS[0], 1, 2)
+    await until(lambda: (CHATS[0], 1) in world.push.begun)
+    stopping = asyncio.create_task(service.stop())
+    await settle_down()
+    assert not stopping.done()
+    release.set()
+    await stopping
+    assert running.done()
+    assert running.exception() is None
+    assert world.push.places() == [(CHATS[0], 1)]
+    assert world.committed(P0) == 1
+    assert world.holders() == []
+
+
+async def test_a_stop_during_a_revocation_still_finishes_and_commits_the_record_in_hand(world: World) -> None:
+    release = world.push.hold(CHATS[1], 1)
+    service = world.service("f1")
+    world.start(service)
+    await world.publish(CHATS[1], 1)
+    await until(lambda: (CHATS[1], 1) in world.push.begun)
+    world.start(world.service("f2"))
+    await settle_down()  # f1 waits for its record before it gives the partition up
+    stopping = asyncio.create_task(service.stop())
+    await settle_down()
+    release.set()
+    await stopping
+    assert world.committed(P1) == 1
+
+
+async def test_stop_is_harmless_before_run_and_when_repeated(world: World) -> None:
+    service = world.service("f1")
+    await service.stop()
+    await service.run()
+    await service.stop()
+    assert world.holders() == []
+
+
+async def test_a_worker_that_dies_brings_the_consumer_down_loudly(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(_self: Ledger, _partition: Partition, _offset: int) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Ledger, "handled", explode)
+    world.start(world.service("f1"))
+    running = world.tasks[0]
+    await world.publish(CHATS[0], 1)
+    await until(running.done)
+    assert isinstance(running.exception(), ZeroDivisionError)
+    assert world.holders() == []
+
+
+async def test_a_group_that_does_not_exist_is_the_callers_to_know(world: World) -> None:
+    nothing = MemoryBroker({})
+    with pytest.raises(InternalError):
+        await world.service("f1", reader=MemoryEventReader(nothing, Wire(), GROUP, "f1")).run()
+
+
+# --- readers with a will of their own ----------------------------------------------------------------------------
+
+
+class MoodyReader(MemoryEventReader):
+    """Its first attempts to join fail, and then its first polls."""
+
+    def __init__(self, broker: MemoryBroker, *, failures: int) -> None:
+        super().__init__(broker, Wire(), GROUP, "f1")
+        self._failures = failures
+        self._refusals = failures
+
+    async def open(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        if self._refusals:
+            self._refusals -= 1
+            raise ServiceUnavailable("join")
+        await super().open(topics, listener)
+
+    async def poll(self, *, limit: int) -> Sequence[Record]:
+        if self._failures:
+            self._failures -= 1
+            raise ServiceUnavailable("poll")
+        return await super().poll(limit=limit)
+
+
+class DeafReader(MemoryEventReader):
+    """Once it has returned records it polls no more, so it never hears that it was expelled."""
+
+    def __init__(self, broker: MemoryBroker) -> None:
+        super().__init__(broker, Wire(), GROUP, "f1")
+        self._served = False
+
+    async def poll(self, *, limit: int) -> Sequence[Record]:
+        if self._served:
+            await asyncio.Event().wait()
+        records = await super().poll(limit=limit)
+        self._served = True
+        return records
+
+
+def _place(parcels: Sequence[tuple[str, Parcel]]) -> tuple[str, int]:
+    parcel = parcels[0][1]
+    assert isinstance(parcel, Delivery)
+    return parcel.message.chat_id, parcel.message.sequence

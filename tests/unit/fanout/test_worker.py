@@ -1,0 +1,355 @@
+"""One partition: order, attempts, letters, and what a commit may and may not pass."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from seriatim.domain import limits
+from seriatim.domain.errors import OutcomeUnknown
+from seriatim.domain.events import BadEvent
+from seriatim.fanout.dead_letters import DeadLetters
+from seriatim.fanout.worker import PartitionWorker
+from seriatim.ports.event_log import Fenced, Record
+from tests.unit.fanout.doubles import P0, FakeLetters, FakeReader, FixedClock, Ledger, record, settle_down, until
+
+
+class Bench:
+    """A worker with its surroundings. `fails` says what the handler raises for an offset and an attempt."""
+
+    def __init__(self) -> None:
+        self.reader = FakeReader()
+        self.letters = FakeLetters()
+        self.ledger = Ledger()
+        self.attempts: list[int] = []
+        self.done: list[int] = []
+        self.fails: Callable[[int, int], Exception | None] = lambda offset, attempt: None
+        self.held: dict[int, asyncio.Event] = {}
+        clock = FixedClock()
+        letters = DeadLetters(
+            self.letters, clock, consumer_group="fanout-workers", consumer_id="fanout-1", observe=self.ledger
+        )
+        self.worker = PartitionWorker(P0, self.reader, self, letters, clock, self.ledger)
+
+    async def handle(self, each: Record) -> None:
+        self.attempts.append(each.offset)
+        if each.offset in self.held:
+            await self.held[each.offset].wait()
+        error = self.fails(each.offset, self.attempts.count(each.offset))
+        if error is not None:
+            raise error
+        self.done.append(each.offset)
+        self.reader.story.append(("handled", each.offset))
+
+    def hold(self, offset: int) -> asyncio.Event:
+        self.held[offset] = asyncio.Event()
+        return self.held[offset]
+
+    def give(self, *offsets: int) -> None:
+        for offset in offsets:
+            self.worker.give(record(offset=offset))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        task = asyncio.create_task(self.worker.run())
+        try:
+            yield task
+        finally:
+            task.cancel()
+            await asyncio.wait((task,))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# --- order and commits --------------------------------------------------------------------------------------------
+
+
+async def test_records_are_handled_one_after_another_in_order(bench: Bench) -> None:
+    release = bench.hold(0)
+    async with bench.running():
+        bench.give(0, 1, 2)
+        await settle_down()
+        assert bench.attempts == [0]
+        release.set()
+        await until(lambda: len(bench.done) == 3)
+    assert bench.done == [0, 1, 2]
+
+
+async def test_a_drained_backlog_is_committed_as_the_next_unhandled_offset(bench: Bench) -> None:
+    async with bench.running():
+        bench.give(5, 6)
+        await until(lambda: bench.reader.commits() != [])
+    assert bench.reader.story == [("handled", 5), ("handled", 6), ("commit", 7)]
+
+
+async def test_nothing_is_committed_while_the_first_record_is_in_hand(bench: Bench) -> None:
+    bench.hold(0)
+    async with bench.running():
+        bench.give(0, 1)
+        await settle_down()
+        assert bench.reader.commits() == []
+
+
+async def test_steady_load_is_committed_now_and_then(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "COMMIT_RECORDS_MAX", 2)
+    bench.hold(5)
+    async with bench.running():
+        bench.give(0, 1, 2, 3, 4, 5)
+        await until(lambda: 5 in bench.attempts)
+    assert bench.reader.commits() == [2, 4]
+
+
+async def test_an_idle_partition_commits_nothing(bench: Bench) -> None:
+    async with bench.running():
+        await settle_down()
+    assert bench.reader.story == []
+
+
+async def test_a_failed_commit_is_tried_again_without_a_new_record(bench: Bench) -> None:
+    bench.reader.errors = [OutcomeUnknown("commit"), OutcomeUnknown("commit")]
+    async with bench.running():
+        bench.give(0)
+        await until(lambda: bench.reader.commits() == [1])
+    assert bench.ledger.commit_failures == 2
+    assert bench.attempts == [0]
+
+
+async def test_a_commit_without_an_answer_cannot_lower_the_mark_for_good_when_it_arrives_late(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "COMMIT_DOUBT_S", 0.0)
+    bench.reader.errors = [OutcomeUnknown("commit")]  # it may be applied now, or after the next one
+    async with bench.running():
+        bench.give(0)
+        await until(lambda: len(bench.reader.commits()) == 2)
+        await settle_down()
+    assert bench.reader.commits() == [1, 1], "once to make up for the failure, once to be sure, and then no more"
+
+
+async def test_a_failing_commit_does_not_keep_new_records_waiting(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "COMMIT_RETRY_S", 3600.0)
+    bench.reader.errors = [OutcomeUnknown("commit")]
+    async with bench.running():
+        bench.give(0)
+        await until(lambda: bench.ledger.commit_failures == 1)
+        bench.give(1)
+        await until(lambda: bench.reader.commits() == [2])
+
+
+async def test_a_fenced_commit_forgets_the_partition_silently(bench: Bench) -> None:
+    bench.reader.errors = [Fenced()]
+    async with bench.running() as task:
+        bench.give(0)
+        await until(task.done)
+        bench.give(1)
+        await settle_down()
+    assert task.exception() is None
+    assert (bench.done, bench.reader.commits(), bench.ledger.commit_failures) == ([0], [], 0)
+
+
+# --- back-pressure ------------------------------------------------------------------------------------------------
+
+
+async def test_a_long_backlog_pauses_its_partition_until_it_is_drained(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "BACKLOG_PAUSE_RECORDS", 3)
+    async with bench.running():
+        bench.give(0, 1, 2, 3)
+        await until(lambda: ("resume", 0) in bench.reader.story)
+    assert bench.reader.story[0] == ("pause", 0)
+    assert bench.reader.story.index(("resume", 0)) > bench.reader.story.index(("handled", 3))
+
+
+async def test_a_short_backlog_pauses_nothing(bench: Bench) -> None:
+    async with bench.running():
+        bench.give(0, 1)
+        await until(lambda: bench.reader.commits() == [2])
+    assert ("pause", 0) not in bench.reader.story
+
+
+async def test_a_stopped_worker_takes_nothing_in(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BACKLOG_PAUSE_RECORDS", 1)
+    bench.worker.stop()
+    bench.give(0)
+    async with bench.running() as task:
+        await until(task.done)
+    assert (bench.attempts, bench.reader.story) == ([], [])
+
+
+# --- S35: records that cannot be handled --------------------------------------------------------------------------
+
+
+async def test_s35_a_malformed_record_is_buried_at_its_first_attempt_and_the_partition_flows(bench: Bench) -> None:
+    bench.fails = lambda offset, attempt: BadEvent("bad JSON") if offset == 0 else None
+    async with bench.running():
+        bench.give(0, 1)
+        await until(lambda: bench.reader.commits() == [2])
+    assert bench.attempts == [0, 1]
+    [letter] = bench.letters.written
+    assert (letter.record.offset, letter.attempts, letter.reason) == (0, 1, "BadEvent: bad JSON")
+    assert (letter.consumer_group, letter.consumer_id) == ("fanout-workers", "fanout-1")
+    assert letter.failed_at_ms == FixedClock().now_ms()
+
+
+async def test_s35_a_poison_record_is_buried_after_three_attempts_and_the_partition_flows(bench: Bench) -> None:
+    bench.fails = lambda offset, attempt: ValueError("ours") if offset == 0 else None
+    async with bench.running():
+        bench.give(0, 1)
+        await until(lambda: bench.reader.commits() == [2])
+    assert bench.attempts == [0, 0, 0, 1]
+    [letter] = bench.letters.written
+    assert (letter.attempts, letter.reason) == (3, "ValueError: ours")
+
+
+async def test_s35_a_bug_that_passes_costs_no_letter(bench: Bench) -> None:
+    bench.fails = lambda offset, attempt: ValueError("moody") if attempt < 3 else None
+    async with bench.running():
+        bench.give(0)
+        await until(lambda: bench.reader.commits() == [1])
+    assert (bench.letters.written, bench.done) == ([], [0])
+
+
+async def test_h12_a_record_that_failed_is_tried_again_before_the_next_and_never_passed(bench: Bench) -> None:
+    bench.fails = lambda offset, attempt: ValueError("once") if (offset, attempt) == (1, 1) else None
+    async with bench.running():
+        bench.give(0, 1, 2)
+        await until(lambda: bench.reader.commits() == [3])
+    assert bench.attempts == [0, 1, 1, 2]
+    assert bench.done == [0, 1, 2]
+
+
+async def test_a_reason_that_no_encoder_accepts_still_makes_a_writable_letter(bench: Bench) -> None:
+    bench.fails = lambda offset, attempt: BadEvent("\ud800" + "x" * 5000)
+    async with bench.running():
+        bench.give(0)
+        await until(lambda: bench.letters.written != [])
+    reason = bench.letters.written[0].reason
+    assert reason.encode()
+    assert len(reason) <= limits.LETTER_REASON_CHARS_MAX
+
+
+# --- H13: the letter itself cannot be written ---------------------------------------------------------------------
+
+
+async def test_h13_without_its_letter_a_record_is_not_passed_and_somebody_is_paged(bench: Bench) -> None:
+    bench.fails = lambda offset, attempt: BadEvent("bad") if offset == 1 else None
+    bench.letters.down = True
+    async with bench.running():
+        bench.give(0, 1, 2)
+        await until(lambda: len(bench.ledger.pages) > 3)
+        assert bench.done == [0]
+        assert all(offset <= 1 for offset in bench.reader.commits())
+        assert bench.reader.story.count(("pause", 0)) == 1
+
+
+async def test_h13_once_the_letter_is_written_the_partition_goes_on(bench: Bench) -> None:
+    bench.fails = lambda offset, attempt: BadEvent("bad") if offset == 0 else None
+    bench.letters.down = True
+    async with bench.running():
+        bench.give(0, 1)
+        await until(lambda: bench.ledger.pages != [])
+        bench.letters.down = False
+        await until(lambda: bench.reader.commits() == [2])
+    assert [letter.record.offset for letter in bench.letters.written] == [0]
+    assert (bench.done, bench.ledger.letters, bench.attempts) == ([1], 1, [0, 1])
+    assert bench.reader.story[-1] == ("resume", 0)
+
+
+async def test_h13_a_partition_that_waits_for_its_letter_lets_go_when_it_is_revoked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LETTER_RETRY_S", 3600.0)
+    monkeypatch.setattr(limits, "LETTER_RETRY_MAX_S", 3600.0)
+    bench.fails = lambda offset, attempt: BadEvent("bad") if offset == 1 else None
+    bench.letters.down = True
+    async with bench.running() as task:
+        bench.give(0, 1, 2)
+        await until(lambda: bench.ledger.pages != [])
+        bench.worker.stop()
+        await until(task.done)
+    assert bench.reader.commits() == [1]
+    assert bench.done == [0]
+
+
+# --- S34: stopping in the middle ----------------------------------------------------------------------------------
+
+
+async def test_s34_a_stop_in_mid_batch_finishes_the_record_in_hand_and_commits_behind_it(bench: Bench) -> None:
+    release = bench.hold(1)
+    async with bench.running() as task:
+        bench.give(0, 1, 2, 3)
+        await until(lambda: 1 in bench.attempts)
+        bench.worker.stop()
+        release.set()
+        await until(task.done)
+    assert bench.done == [0, 1]
+    assert bench.reader.commits() == [2]
+
+
+async def test_s34_a_lost_partition_is_not_committed_paused_or_resumed(bench: Bench) -> None:
+    release = bench.hold(1)
+    async with bench.running() as task:
+        bench.give(0, 1, 2)
+        await until(lambda: 1 in bench.attempts)
+        bench.worker.forget()
+        release.set()
+        await until(task.done)
+    assert bench.done == [0, 1]
+    assert [what for what, _ in bench.reader.story if what != "handled"] == []
+
+
+async def test_s34_a_stop_between_two_attempts_leaves_the_record_to_the_next_owner(bench: Bench) -> None:
+    def fail_and_stop(offset: int, attempt: int) -> Exception | None:
+        if offset == 0:
+            return None
+        bench.worker.stop()
+        return ValueError("ours")
+
+    bench.fails = fail_and_stop
+    async with bench.running() as task:
+        bench.give(0, 1)
+        await until(task.done)
+    assert (bench.reader.commits(), bench.letters.written) == ([1], [])
+
+
+async def test_a_stop_during_a_commit_ends_the_worker(bench: Bench) -> None:
+    bench.reader.gate = asyncio.Event()
+    async with bench.running() as task:
+        bench.give(0)
+        await until(lambda: bench.done == [0])
+        await settle_down()
+        bench.worker.stop()
+        bench.reader.gate.set()
+        await until(task.done)
+    assert bench.reader.commits() == [1]
+
+
+async def test_a_last_commit_that_fails_is_tried_once_more_and_then_left(bench: Bench) -> None:
+    release = bench.hold(0)
+    bench.reader.errors = [OutcomeUnknown("commit")] * 5
+    async with bench.running() as task:
+        bench.give(0)
+        await until(lambda: bench.attempts == [0])
+        bench.worker.stop()
+        release.set()
+        await until(task.done)
+    assert task.exception() is None
+    assert bench.ledger.commit_failures == 2
+
+
+async def test_a_cancelled_worker_commits_nothing_and_stays_cancelled(bench: Bench) -> None:
+    bench.hold(1)
+    async with bench.running() as task:
+        bench.give(0, 1)
+        await until(lambda: 1 in bench.attempts)
+        task.cancel()
+        await until(task.done)
+    assert task.cancelled()
+    assert (bench.reader.commits(), bench.letters.written) == ([], [])
