@@ -44,7 +44,7 @@ class BadWire(Wire):
             apply()
         raise OutcomeUnknown(f"{operation}: {fate}")
 
-    def deliver(self, receive: Callable[[], None]) -> None:
+    def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
         if not self.deaf:
             super().deliver(receive)
 

@@ -67,6 +67,18 @@ async def opening_joins_the_group_and_polling_brings_the_partitions(engine: Even
 
 
 @SUITE.promise
+async def a_reader_opened_again_is_still_one_member(engine: EventLogEngine) -> None:
+    """After `ServiceUnavailable` it may be called again."""
+    async with Crew(engine) as crew:
+        first = await crew.hire("first", start=False)
+        await first.open()
+        first.start()
+        await crew.hire("second")
+        await crew.until_shared()
+        assert [len(consumer.owned) for consumer in crew.consumers] == [2, 2]
+
+
+@SUITE.promise
 async def a_group_that_never_committed_begins_with_the_first_record(engine: EventLogEngine) -> None:
     """These are ours from their committed offsets on."""
     await fill(engine, 2)

@@ -150,7 +150,7 @@ async def test_a_parcel_on_its_way_when_the_receiver_unsubscribes_is_not_deliver
     late: list[Callable[[], None]] = []
 
     class Slow(Wire):
-        def deliver(self, receive: Callable[[], None]) -> None:
+        def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
             late.append(receive)
 
     engine, inbox = MemoryPushEngine(), Inbox()

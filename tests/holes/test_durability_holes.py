@@ -4,17 +4,11 @@ Every story is told twice: with the rule that closes the hole it ends well, with
 """
 
 import asyncio
-from typing import TypeVar
 
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, InvalidMessage, NotAMember, ServiceUnavailable
 from seriatim.domain.message import Message, Receipt
 from seriatim.operations.counters import CounterDoctor
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, Outcome, draft
-from tests.support.holes import closed_by
-from tests.support.wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, Fate, late, with_before
-
-T = TypeVar("T")
 from tests.holes.removed_rules import (
     acks_are_unbounded,
     ambiguous_adds_are_repeated,
@@ -38,6 +32,9 @@ from tests.holes.removed_rules import (
     the_cursor_is_the_last_message,
     the_queue_is_a_stack,
 )
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, Outcome, draft
+from tests.support.holes import closed_by
+from tests.support.wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, Fate, late, with_before
 
 # --- H1: late commit -----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ def closed_by(*rules_removed: RuleRemoved) -> Callable[[Schedule], Callable[[pyt
             for remove_rule in rules_removed:
                 with monkeypatch.context() as patch:
                     remove_rule(patch)
-                    with pytest.raises(AssertionError) as info:
+                    with pytest.raises(AssertionError):
                         simulate(schedule)
                     print(
                         "\nREMOVED", schedule.__name__, remove_rule.__name__, str(info.value)[:160].replace("\n", " ")

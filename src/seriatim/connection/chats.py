@@ -78,7 +78,7 @@ class Chats:
     # --- what leaves -------------------------------------------------------------------------------------------------
 
     def advance(self, cursor: ChatCursor, *, at_once: bool = False) -> None:
-        """Sends what is contiguous; if something is missing, starts a fill, after a moment for it to arrive by itself."""
+        """Sends what is contiguous; starts a fill if something is missing, after a moment for it to arrive unasked."""
         outbound = self._outbound
         while not outbound.lagging:
             floor = cursor.delivered

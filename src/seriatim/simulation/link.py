@@ -66,7 +66,7 @@ class Link:
         return len(self._down) < SOCKET_FRAMES_MAX
 
     def write(self, frames: Sequence[bytes]) -> None:
-        if self.dead or self._closing:
+        if self.dead or self._closing or self._server_told:
             return
         self._down.extend(frames)
         self._pump()
@@ -149,7 +149,6 @@ class Link:
             self._server.ponged()
 
     def _tell_server(self) -> None:
-        self.dead = True
         if self._server is not None and not self._server_told:
             self._server_told = True
             self._server.lost()

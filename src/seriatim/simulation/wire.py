@@ -93,8 +93,8 @@ class SimulatedWire(Wire):
     def cut(self, count: int) -> int:
         return self._faults.cut(count)
 
-    def deliver(self, receive: Callable[[], None]) -> None:
-        if self._kind is WireKind.PUSH and self._faults.loses_push():
+    def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
+        if lossy and self._faults.loses_push():
             if self._trace.on:
                 self._note("deliver", "push lost")
             return

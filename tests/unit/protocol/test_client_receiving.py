@@ -65,6 +65,17 @@ def test_on_a_synced_chat_an_unknown_predecessor_is_harmless() -> None:
     assert delivered(session.received(push(9, None), 1)) == [9]
 
 
+def test_while_an_own_message_is_on_its_way_an_unknown_predecessor_proves_nothing() -> None:
+    store = at_cursor(4)
+    session = ready(store)
+    session.send(CHAT, uuid(1), "hello", 0)
+    actions = session.received(push(6, None), 1)
+    assert delivered(actions) == [], "5 may be our own, and its ack not here yet"
+    (request,) = syncs(actions)
+    page = batch(request, item(5, sender=ME, key=1), item(6))
+    assert delivered(session.received(page, 1)) == [5, 6]
+
+
 def test_a_missed_push_makes_the_client_sync_from_its_cursor_and_deliver_in_order() -> None:
     store = at_cursor(4)
     session = ready(store)

@@ -61,7 +61,7 @@ class Subscription:
         self._wire = wire
 
     def send(self, parcel: Parcel) -> None:
-        self._wire.deliver(partial(self._received, parcel))
+        self._wire.deliver(partial(self._received, parcel), lossy=True)
 
     def break_off(self) -> None:
         if not self.broken:

@@ -46,6 +46,6 @@ class Wire:
         """How many of `count` events an append keeps before it fails with `OutcomeUnknown`. Here: all, no failure."""
         return count
 
-    def deliver(self, receive: Callable[[], None]) -> None:
-        """Hands something to this process from outside: later, in order with what went before, or never."""
+    def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
+        """Hands something to this process from outside: later, in order with what went before; or never, if `lossy`."""
         asyncio.get_running_loop().call_soon(receive)

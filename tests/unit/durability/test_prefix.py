@@ -1,0 +1,180 @@
+"""The stable prefix: nothing above a hole is shown, and only old holes are closed."""
+
+import pytest
+
+from seriatim.domain import limits
+from seriatim.domain.errors import ServiceUnavailable
+from seriatim.domain.message import Message, Sealed
+from seriatim.durability.prefix import Prefix
+from tests.support.bench import CHAT, Bench, Node, simulated
+from tests.support.wire import LATENCY_S, with_before
+
+OLD_S = limits.SEAL_AFTER_S
+
+
+@simulated
+async def test_an_empty_chat_has_an_empty_prefix(bench: Bench) -> None:
+    assert await _read(bench.node()) == Prefix(slots=(), through=0, more=False)
+
+
+@simulated
+async def test_the_prefix_is_everything_up_to_the_first_hole(bench: Bench) -> None:
+    for sequence in (1, 2, 4, 5):
+        bench.put_message(sequence)
+    prefix = await _read(bench.node())
+    assert (_numbers(prefix), prefix.through, prefix.more) == ([1, 2], 2, False)
+
+
+@simulated
+async def test_a_hole_right_above_the_cursor_hides_everything(bench: Bench) -> None:
+    bench.put_message(4)
+    prefix = await _read(bench.node(), after=2)
+    assert (_numbers(prefix), prefix.through) == ([], 2)
+
+
+@simulated
+async def test_a_young_hole_is_left_open(bench: Bench) -> None:
+    bench.put_message(1)
+    bench.put_message(3, age_s=OLD_S - 0.1)
+    node = bench.node()
+    prefix = await _read(node)
+    assert (_numbers(prefix), prefix.sealable) == ([1], False)
+    assert node.wire.count("seal") == 0
+
+
+@simulated
+async def test_an_old_hole_is_closed_and_passed(bench: Bench) -> None:
+    bench.put_message(1)
+    bench.put_message(4, age_s=OLD_S)
+    node = bench.node()
+    prefix = await _read(node)
+    assert (_numbers(prefix), prefix.through) == ([1, 2, 3, 4], 4)
+    assert bench.tombstones() == node.notes.seals == [2, 3]
+
+
+@simulated
+async def test_the_age_that_counts_is_that_of_the_slot_right_above_the_hole(bench: Bench) -> None:
+    bench.put_message(2, age_s=0)
+    bench.put_message(3, age_s=OLD_S)
+    assert _numbers(await _read(bench.node())) == []
+    assert bench.tombstones() == []
+
+
+@simulated
+async def test_a_reader_that_may_not_seal_only_says_that_one_could(bench: Bench) -> None:
+    bench.put_message(1)
+    bench.put_message(3, age_s=OLD_S)
+    node = bench.node()
+    prefix = await _read(node, sealing=False)
+    assert (_numbers(prefix), prefix.through, prefix.sealable) == ([1], 1, True)
+    assert bench.tombstones() == []
+
+
+@simulated
+async def test_a_message_that_fills_the_hole_just_before_the_seal_is_shown(bench: Bench) -> None:
+    bench.put_message(2, age_s=OLD_S)
+    node = bench.node()
+
+    def late_commit() -> None:
+        bench.put_message(1)
+
+    node.wire.on("seal", with_before(late_commit))
+    prefix = await _read(node)
+    assert [type(slot) for slot in prefix.slots] == [Message, Message]
+    assert (bench.tombstones(), node.notes.seals) == ([], [])
+
+
+@simulated
+async def test_a_full_page_says_where_it_ends_and_that_there_is_more(bench: Bench) -> None:
+    bench.given_messages(10)
+    prefix = await _read(bench.node(), after=2, limit=5)
+    assert (_numbers(prefix), prefix.through, prefix.more) == ([3, 4, 5, 6, 7], 7, True)
+
+
+@simulated
+async def test_a_page_that_ends_exactly_at_the_end_of_the_chat_says_there_is_no_more(bench: Bench) -> None:
+    bench.given_messages(7)
+    prefix = await _read(bench.node(), after=2, limit=5)
+    assert (_numbers(prefix), prefix.more) == ([3, 4, 5, 6, 7], False)
+
+
+@simulated
+async def test_there_is_no_more_when_only_a_hole_follows_a_full_page(bench: Bench) -> None:
+    for sequence in (1, 2, 4):
+        bench.put_message(sequence)
+    prefix = await _read(bench.node(), limit=2)
+    assert (_numbers(prefix), prefix.more) == ([1, 2], False)
+
+
+@simulated
+async def test_a_page_of_tombstones_advances_the_cursor(bench: Bench) -> None:
+    for sequence in range(1, 8):
+        bench.put_tombstone(sequence)
+    prefix = await _read(bench.node(), limit=5)
+    assert (prefix.through, prefix.more) == (5, True)
+    assert all(isinstance(slot, Sealed) for slot in prefix.slots)
+
+
+@simulated
+async def test_a_page_cut_by_its_weight_says_that_there_is_more(bench: Bench) -> None:
+    bench.given_messages(300, content="x" * 4096)
+    prefix = await _read(bench.node(), limit=290)
+    assert len(prefix.slots) < 290
+    assert (prefix.through, prefix.more) == (len(prefix.slots), True)
+
+
+@simulated
+async def test_a_wide_old_hole_is_closed_by_a_bounded_number_of_tombstones_per_read(bench: Bench) -> None:
+    bench.put_message(1000, age_s=OLD_S)
+    node = bench.node()
+    prefix = await _read(node, limit=500)
+    assert prefix.sealable
+    assert prefix.through == len(bench.tombstones()) == 2 * limits.SEALS_PER_READ_MAX
+    assert node.wire.count("read") == 3
+
+
+@simulated
+async def test_a_commit_seen_half_way_is_not_passed(bench: Bench) -> None:
+    bench.put_message(1)
+    bench.put_message(2)
+    bench.store.slots(CHAT).hide([1])
+    node = bench.node()
+    assert _numbers(await _read(node)) == []
+    bench.store.slots(CHAT).show([1])
+    assert _numbers(await _read(node)) == [1, 2]
+
+
+@simulated
+async def test_a_commit_seen_half_way_for_long_is_never_sealed_over(bench: Bench) -> None:
+    bench.put_message(1)
+    bench.put_message(2, age_s=OLD_S)
+    bench.store.slots(CHAT).hide([1])
+    node = bench.node()
+    prefix = await _read(node)
+    assert (_numbers(prefix), prefix.sealable) == ([], True)
+    assert (bench.tombstones(), node.notes.seals) == ([], [])
+
+
+@simulated
+async def test_a_slow_clock_waits_longer_and_a_fast_one_less_and_neither_shows_a_hole(bench: Bench) -> None:
+    bench.put_message(2, age_s=OLD_S)
+    slow, fast = bench.node("slow", skew_s=-60), bench.node("fast", skew_s=60)
+    assert _numbers(await _read(slow)) == []
+    prefix = await _read(fast)
+    assert [type(slot) for slot in prefix.slots] == [Sealed, Message]
+
+
+@simulated
+async def test_a_read_without_time_does_not_begin(bench: Bench) -> None:
+    node = bench.node()
+    with pytest.raises(ServiceUnavailable):
+        await node.prefix().read(CHAT, after=0, limit=1, deadline=node.deadline(limits.ATTEMPT_ROOM_S - LATENCY_S))
+    assert node.wire.calls == []
+
+
+async def _read(node: Node, *, after: int = 0, limit: int = 10, sealing: bool = True) -> Prefix:
+    return await node.prefix().read(CHAT, after=after, limit=limit, deadline=node.deadline(), sealing=sealing)
+
+
+def _numbers(prefix: Prefix) -> list[int]:
+    return [slot.sequence for slot in prefix.slots]
