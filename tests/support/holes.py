@@ -21,9 +21,6 @@ def closed_by(*rules_removed: RuleRemoved) -> Callable[[Schedule], Callable[[pyt
                     remove_rule(patch)
                     with pytest.raises(AssertionError):
                         simulate(schedule)
-                    print(
-                        "\nREMOVED", schedule.__name__, remove_rule.__name__, str(info.value)[:160].replace("\n", " ")
-                    )
 
         test.__name__ = schedule.__name__
         test.__qualname__ = schedule.__qualname__

@@ -7,7 +7,7 @@ from seriatim.connection.connection import Connection
 from seriatim.connection.drain import drain
 from seriatim.connection.observe import GatewayObserver, Unobserved
 from seriatim.connection.probe import Probe
-from seriatim.connection.registration import Registrations
+from seriatim.connection.registration import Registrations, is_older
 from seriatim.connection.services import Services
 from seriatim.connection.socket import Identity, Socket
 from seriatim.connection.tasks import Tasks, report
@@ -141,7 +141,7 @@ class Gateway:
         return connection
 
     async def establish(self, connection: Connection) -> None:
-        """Registers, then greets: a client that syncs after the greeting misses nothing. Then its older twins close."""
+        """Registers, then greets: a client that syncs after the greeting misses nothing. Then older ones of its device close."""
         registration = self._registration(connection)
         try:
             await self._registrations.add(registration)
@@ -156,14 +156,25 @@ class Gateway:
         await self._evict(registration)
 
     async def _evict(self, registration: Registration) -> None:
+        """The newest of a device stays. Two that arrive together see each other, and must not both go.
+
+        Under one clock the older one is known. Another gateway's twin that looks newer is left alone: its clock may
+        be ahead, and two connections do less harm than none.
+        """
         elsewhere = []
-        for twin in await self._registrations.older_twins(registration):
-            if (local := self.connections.get(twin.connection_id)) is not None:
-                local.close(CloseReason.DUPLICATE_CONNECTION)
-            elif twin.gateway_id != self.gateway_id:
+        for twin in await self._registrations.twins(registration):
+            twin_is_older = is_older(twin, registration)
+            if twin.connection_id in self.connections:
+                older = twin if twin_is_older else registration
+                self._close(older.connection_id, CloseReason.DUPLICATE_CONNECTION)
+            elif twin.gateway_id != self.gateway_id and twin_is_older:
                 elsewhere.append(twin)
         if elsewhere:
             await self._registrations.close_elsewhere(elsewhere)
+
+    def _close(self, connection_id: str, reason: CloseReason) -> None:
+        if (connection := self.connections.get(connection_id)) is not None:
+            connection.close(reason)
 
     def _ended(self, connection: Connection, reason: CloseReason | None) -> None:
         del self.connections[connection.connection_id]
@@ -189,9 +200,8 @@ class Gateway:
             case Delivery():
                 self._deliver(parcel)
             case CloseOrder():
-                connection, reason = self.connections.get(parcel.connection_id), _CLOSE_REASONS.get(parcel.reason)
-                if connection is not None and reason is not None:
-                    connection.close(reason)
+                if (reason := _CLOSE_REASONS.get(parcel.reason)) is not None:
+                    self._close(parcel.connection_id, reason)
 
     def _deliver(self, delivery: Delivery) -> None:
         message, prev_sequence = delivery.message, delivery.prev_sequence

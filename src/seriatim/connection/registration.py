@@ -46,8 +46,8 @@ class Registrations:
             except SeriatimError:
                 self._observe.directory_failed("register")
 
-    async def older_twins(self, registration: Registration) -> Sequence[Registration]:
-        """Earlier connections of the same user and device. Two that arrive together see each other; one must stay."""
+    async def twins(self, registration: Registration) -> Sequence[Registration]:
+        """The other connections of the same user and device."""
         try:
             found = await self._directory.connections((registration.user_id,), timeout_s=REGISTRATION_TIMEOUT_S)
         except SeriatimError:
@@ -56,7 +56,7 @@ class Registrations:
         return [
             other
             for other in found.get(registration.user_id, ())
-            if other.device_id == registration.device_id and _age(other) < _age(registration)
+            if other.device_id == registration.device_id and other.connection_id != registration.connection_id
         ]
 
     async def close_elsewhere(self, twins: Sequence[Registration]) -> None:
@@ -73,5 +73,5 @@ class Registrations:
             self._observe.directory_failed("publish")
 
 
-def _age(registration: Registration) -> tuple[str, str]:
-    return registration.connected_at, registration.connection_id
+def is_older(one: Registration, other: Registration) -> bool:
+    return (one.connected_at, one.connection_id) < (other.connected_at, other.connection_id)

@@ -62,7 +62,7 @@ class Ingest:
         now = self._clock.monotonic()
         try:
             self._admit(draft, now)
-            self._pipeline(draft.chat_id).put(Pending(draft, deadline=deadline, admitted_at=now, answer=answer))
+            self._put(Pending(draft, deadline=deadline, admitted_at=now, answer=answer))
         except SeriatimError as error:
             asyncio.get_running_loop().call_soon(answer, error)
 
@@ -100,6 +100,13 @@ class Ingest:
         wait = self._breaker.admit(now)
         if wait is not None:
             raise BreakerOpen("the event log is failing; retry later with the same id", retry_after_seconds=wait)
+
+    def _put(self, pending: Pending) -> None:
+        try:
+            self._pipeline(pending.draft.chat_id).put(pending)
+        except ServerBusy:
+            self._breaker.withdrawn()  # if this was its probe, another may try
+            raise
 
     def _pipeline(self, chat_id: str) -> ChatPipeline:
         pipeline = self._pipelines.get(chat_id)

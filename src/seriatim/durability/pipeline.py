@@ -38,6 +38,12 @@ class Pending:
             answer, self._answer = self._answer, None
             answer(outcome)
 
+    def hopeless(self, now: float) -> bool:
+        return self.deadline - now < limits.ATTEMPT_ROOM_S
+
+    def give_up(self) -> None:
+        self.answer(ServiceUnavailable("no time was left to store this; retry with the same id"))
+
 
 class ChatPipeline:
     """Takes drafts of one chat, commits them in batches, answers each. Ends by itself when nothing comes any more."""
@@ -62,12 +68,18 @@ class ChatPipeline:
         self._on_end = on_end
         self._queue: deque[Pending] = deque()
         self._arrival: asyncio.Future[None] | None = None
+        self._latest_deadline = 0.0
 
     def put(self, pending: Pending) -> None:
         """Queues a draft in order of arrival. Raises `ServerBusy` when the queue is full."""
         if len(self._queue) >= limits.CHAT_QUEUE_DRAFTS_MAX:
             raise ServerBusy("this chat is very busy; retry in a second", retry_after_seconds=1)
         self._queue.append(pending)
+        if pending.deadline < self._latest_deadline:
+            # A batch before it may rightly take longer than this one can wait, so it needs a timer of its own.
+            asyncio.get_running_loop().call_at(pending.deadline, self._expire)
+        else:
+            self._latest_deadline = pending.deadline
         if self._arrival is not None and not self._arrival.done():
             self._arrival.set_result(None)
 
@@ -91,10 +103,8 @@ class ChatPipeline:
         senders: dict[str, None] = {}
         while self._queue:
             pending = self._queue[0]
-            if pending.deadline - now < limits.ATTEMPT_ROOM_S:
-                self._queue.popleft().answer(
-                    ServiceUnavailable("no time was left to store this; retry with the same id")
-                )
+            if pending.hopeless(now):
+                self._queue.popleft().give_up()
                 continue
             draft = pending.draft
             items = 2 * (len(batch) + 1) + len(senders) + (draft.sender_id not in senders)
@@ -105,14 +115,17 @@ class ChatPipeline:
             batch.append(self._queue.popleft())
         return batch
 
+    def _expire(self) -> None:
+        now = self._clock.monotonic()
+        for pending in [each for each in self._queue if each.hopeless(now)]:
+            self._queue.remove(pending)
+            pending.give_up()
+
     async def _commit(self, batch: Sequence[Pending]) -> None:
         """Whatever happens, everyone in the batch gets an answer, by the batch's earliest deadline."""
         try:
             await self._store_and_publish(batch, Deadline(self._clock, min(pending.deadline for pending in batch)))
             unanswered: SeriatimError = InternalError("no outcome was reached; retry with the same id")
-        except CounterMissing as error:
-            self._observe.counter_missing(self._chat_id)
-            unanswered = error
         except SeriatimError as error:
             unanswered = error
         except Exception as error:
@@ -156,11 +169,17 @@ class ChatPipeline:
         )
         now_s = self._clock.now_ms() // 1000
         verdicts = [judge(pending.draft, pending.digest, found, now_s) for pending in batch]
-        if found.standing is not None:
-            self.publisher.adopt(found.standing.published_through, found.standing.published_message)
-        elif not all(isinstance(verdict, Refusal) for verdict in verdicts):
-            raise CounterMissing(self._chat_id)
+        if found.standing is None:
+            return self._halted(verdicts)
+        self.publisher.adopt(found.standing.published_through, found.standing.published_message)
         return verdicts
+
+    def _halted(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """Without its counter nothing goes on in this chat. Who is refused anyway is not told so."""
+        if not all(isinstance(verdict, Refusal) for verdict in verdicts):
+            self._observe.counter_missing(self._chat_id)
+        halt = Refusal(CounterMissing(self._chat_id))
+        return [verdict if isinstance(verdict, Refusal) else halt for verdict in verdicts]
 
     async def _answer_published(
         self, batch: Sequence[Pending], receipts: dict[int, Receipt], deadline: Deadline

@@ -105,14 +105,19 @@ class ChatPublisher:
         return await self._foreign([await self._prefix.seal(self.chat_id, self.mark + 1, deadline=deadline)], deadline)
 
     async def _foreign(self, slots: Sequence[Slot], deadline: Deadline) -> list[Outgoing]:
-        """Slots we did not fill. Their membership version is read after them: not older than at their allocation."""
+        """Slots read back; our own among them go out as ours. The membership version is read after the slots, so it is
+        not older than at their allocation.
+        """
         version = 0
         if any(isinstance(slot, Message) for slot in slots):
             standings = await self._log.standings([self.chat_id], timeout_s=deadline.room())
             if self.chat_id not in standings:
                 raise ServiceUnavailable("this chat's counter is missing")
             version = standings[self.chat_id].members_version
-        return [Outgoing(slot=slot, members_version=version, readback=True) for slot in slots]
+        return [
+            self._own.get(slot.sequence) or Outgoing(slot=slot, members_version=version, readback=True)
+            for slot in slots
+        ]
 
     async def _append(self, run: Sequence[Outgoing], deadline: Deadline) -> Mapping[int, int | None]:
         began = self._clock.monotonic()

@@ -3,7 +3,7 @@
 from seriatim.domain.errors import NotAMember
 from seriatim.domain.message import Message
 from seriatim.durability.patience import Deadline
-from seriatim.durability.prefix import Prefix, PrefixReader
+from seriatim.durability.prefix import PrefixReader
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import PrefixPage
 from seriatim.ports.message_log import MessageLog
@@ -37,15 +37,17 @@ class MemberReads:
         prefix = await self._prefix.read(
             chat_id, after=after - own, limit=limit + own, deadline=deadline, sealing=sealing
         )
-        if own and prefix.slots:
-            prefix = Prefix(slots=prefix.slots[1:], through=prefix.through, more=prefix.more, sealable=prefix.sealable)
-        elif own:
-            prefix = await self._prefix.read(chat_id, after=after, limit=limit, deadline=deadline, sealing=sealing)
-            if not prefix.slots:
-                end = await self._log.newest_message(chat_id, at_most=after, timeout_s=deadline.room())
-                prefix = Prefix(slots=(), through=end, more=False, sealable=prefix.sealable)
-        messages = tuple(slot for slot in prefix.slots if isinstance(slot, Message))
+        if own and not prefix.slots:
+            return await self._correction(chat_id, after, deadline), False
+        messages = tuple(slot for slot in prefix.slots[own:] if isinstance(slot, Message))
         return PrefixPage(messages=messages, through=prefix.through, has_more=prefix.more), prefix.sealable
+
+    async def _correction(self, chat_id: str, after: int, deadline: Deadline) -> PrefixPage:
+        """For a cursor that nobody was ever given: where to go on instead. Up to the published mark there is no hole."""
+        standings = await self._log.standings([chat_id], timeout_s=deadline.room())
+        published = standings[chat_id].published_through if chat_id in standings else 0
+        end = await self._log.newest_message(chat_id, at_most=after, timeout_s=deadline.room())
+        return PrefixPage(messages=(), through=min(end, published), has_more=end > published)
 
     async def _check_member(self, user_id: str, chat_id: str, deadline: Deadline) -> None:
         if await self._log.role(chat_id, user_id, timeout_s=deadline.room()) is None:

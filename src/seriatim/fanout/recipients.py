@@ -87,8 +87,11 @@ class Recipients:
 
 
 def usable(cached: CachedMembers, event_version: int | None) -> bool:
-    """A list older than the event may name someone who was removed before the message was written."""
-    return bool(cached.user_ids) and cached.version >= (event_version or 0)
+    """A list older than the event may name someone who was removed before the message was written.
+
+    An event that does not say how old a list may be comes from an older producer: no list is new enough.
+    """
+    return bool(cached.user_ids) and event_version is not None and cached.version >= event_version
 
 
 def excluded(registration: Registration, event: MessagePersisted) -> bool:

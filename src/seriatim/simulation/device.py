@@ -16,7 +16,7 @@ from seriatim.protocol.client_actions import (
 from seriatim.protocol.client_session import ClientSession, State
 from seriatim.protocol.client_store import MemoryClientStore
 from seriatim.protocol.codec import UnknownType, decode_server_frame, encode
-from seriatim.protocol.frames import MessageBatch, MessageFrame, ServerFrame
+from seriatim.protocol.frames import Ack, MessageAck, MessageBatch, MessageFrame, ServerFrame
 from seriatim.simulation.checkers import DeviceReport
 from seriatim.simulation.history import History
 from seriatim.simulation.link import Link
@@ -78,6 +78,7 @@ class Device:
         self.process = Process(loop, name, random=random)
         self.session = ClientSession(self.store, random.random)
         self._timer_at: float | None = None
+        self._views: dict[str, LinkView] = {}
 
     # --- what the world does to it ----------------------------------------------------------------------------------
 
@@ -88,6 +89,11 @@ class Device:
         if self.process.alive:
             self._note(f"sends {chat_id} {client_message_id[:8]} {content!r}")
             self._perform(self.session.send(chat_id, client_message_id, content, self._now()))
+
+    def ack_rudely(self, chat_id: str, sequence: int) -> None:
+        if self.link is not None:
+            self._note(f"acks {chat_id} #{sequence}, which it may never have seen")
+            self.link.send(encode(Ack(chat_id=chat_id, last_acked_sequence=sequence)))
 
     def crash(self) -> None:
         """Power off: the session is gone, the disk stays."""
@@ -111,6 +117,7 @@ class Device:
 
     def linked(self, link: Link) -> None:
         self.link = link
+        self._views = {}
         self._perform(self.session.connected(self._now()))
 
     def refused(self) -> None:
@@ -180,14 +187,26 @@ class Device:
         return self._loop.time()
 
     def _observe(self, frame: ServerFrame | UnknownType) -> None:
-        connection = self.name
-        if isinstance(frame, MessageFrame):
-            self._history.shown(self.user_id, connection, frame.chat_id, frame.sequence, frame.message_id)
-        elif isinstance(frame, MessageBatch):
-            for item in frame.messages:
-                self._history.shown(self.user_id, connection, item.chat_id, item.sequence, item.message_id)
         if self._trace.on:
             self._note(f"<- {type(frame).__name__}")
+        match frame:
+            case MessageFrame(chat_id=chat_id, sequence=sequence):
+                self._history.shown(self.user_id, self.name, chat_id, sequence)
+                self._view(chat_id).pushed(sequence)
+            case MessageBatch(chat_id=chat_id, messages=messages, has_more=has_more):
+                for item in messages:
+                    self._history.shown(self.user_id, self.name, chat_id, item.sequence)
+                self._view(chat_id).paged([item.sequence for item in messages], complete=not has_more)
+            case MessageAck(chat_id=chat_id, sequence=sequence):
+                self._view(chat_id).seen[sequence] = None
+            case _:
+                pass
+
+    def _view(self, chat_id: str) -> "LinkView":
+        view = self._views.get(chat_id)
+        if view is None:
+            view = self._views[chat_id] = LinkView(self, chat_id, self._history)
+        return view
 
     def _note(self, text: str) -> None:
         if self._trace.on:
@@ -211,3 +230,34 @@ class Device:
             delivered=self.delivered,
             outbox=self.store.outbox(),
         )
+
+
+class LinkView:
+    """What one connection was shown of one chat. Once synced, nothing may be skipped on it."""
+
+    def __init__(self, device: Device, chat_id: str, history: History) -> None:
+        self._device = device
+        self._chat_id = chat_id
+        self._history = history
+        self._floor: int | None = None  # the device's cursor when this connection had synced the chat
+        self.seen: dict[int, None] = {}
+
+    def paged(self, sequences: list[int], *, complete: bool) -> None:
+        self.seen.update(dict.fromkeys(sequences))
+        if complete and self._floor is None:
+            self._floor = max([self._device.store.cursor(self._chat_id), *sequences])
+
+    def pushed(self, sequence: int) -> None:
+        slots = self._history.slots.get(self._chat_id, {})
+        if self._floor is not None:
+            skipped = [
+                below
+                for below in range(self._floor + 1, sequence)
+                if below not in self.seen and (below not in slots or isinstance(slots[below], Message))
+            ]
+            if skipped:
+                self._history.violate(
+                    "connection_contiguity",
+                    f"{self._device.name} had synced {self._chat_id} and was pushed #{sequence} before {skipped}",
+                )
+        self.seen[sequence] = None

@@ -33,14 +33,13 @@ class Exposure(msgspec.Struct, frozen=True):
 
 
 class Showing(msgspec.Struct, frozen=True):
-    """A message that was handed to a socket of this user."""
+    """A message that reached a device of this user."""
 
     at: float
     user_id: str
-    connection_id: str
+    device: str
     chat_id: str
     sequence: int
-    message_id: str
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -76,6 +75,7 @@ class History(StoreWatcher):
         self.roles: dict[tuple[str, str], list[tuple[float, Role | None]]] = {}
         self.handled: dict[Partition, int] = {}
         self.counters_lost: dict[str, None] = {}
+        self.rude: dict[str, None] = {}  # users whose devices ack what they were never sent
 
     def violate(self, invariant: str, explanation: str) -> None:
         self.violations.append(Violation(invariant=invariant, explanation=explanation, at=self._loop.time()))
@@ -95,6 +95,8 @@ class History(StoreWatcher):
             self.violate("no_zero_sequence", f"{slot.chat_id} #{slot.sequence}")
         chat[slot.sequence] = slot
         if isinstance(slot, Message):
+            if self.role_now(slot.chat_id, slot.sender_id) is None:
+                self.violate("sender_is_member", f"{slot.chat_id} #{slot.sequence}: {slot.sender_id} was gone by then")
             self.newest[slot.chat_id] = max(slot.sequence, self.newest.get(slot.chat_id, 0))
         if self._trace.on:
             self._trace.note(self._loop.time(), "store", f"{slot.chat_id} #{slot.sequence} = {_short(slot)}")
@@ -112,7 +114,7 @@ class History(StoreWatcher):
                 "watermark_bounded",
                 f"{user_id} acked {chat_id} #{sequence}; the newest message is #{self.newest.get(chat_id, 0)}",
             )
-        if sequence > self.cursors.get((user_id, chat_id), 0):
+        if sequence > self.cursors.get((user_id, chat_id), 0) and user_id not in self.rude:
             self.violate(
                 "watermark_bounded",
                 f"{user_id}'s watermark in {chat_id} became {sequence}, but no device of theirs has stored more than "
@@ -126,6 +128,10 @@ class History(StoreWatcher):
         self.roles.setdefault((chat_id, user_id), []).append((self._loop.time(), role))
         if self._trace.on:
             self._trace.note(self._loop.time(), "store", f"{chat_id} v{version}: {user_id} is {role or 'gone'}")
+
+    def role_now(self, chat_id: str, user_id: str) -> Role | None:
+        changes = self.roles.get((chat_id, user_id))
+        return changes[-1][1] if changes else None
 
     # --- the event log ----------------------------------------------------------------------------------------------
 
@@ -203,8 +209,8 @@ class History(StoreWatcher):
 
     # --- devices ----------------------------------------------------------------------------------------------------
 
-    def shown(self, user_id: str, connection_id: str, chat_id: str, sequence: int, message_id: str) -> None:
-        self.showings.append(Showing(self._loop.time(), user_id, connection_id, chat_id, sequence, message_id))
+    def shown(self, user_id: str, device: str, chat_id: str, sequence: int) -> None:
+        self.showings.append(Showing(self._loop.time(), user_id, device, chat_id, sequence))
 
     def advanced(self, user_id: str, device: str, chat_id: str, cursor: int) -> None:
         self.progress.append(Progress(self._loop.time(), device, chat_id, cursor))

@@ -8,7 +8,7 @@ from seriatim.simulation.faults import Faults
 from seriatim.simulation.process import Process
 from seriatim.simulation.profiles import WireKind
 
-SOCKET_FRAMES_MAX = 4  # what the network takes in before a socket is no longer writable; small, to be met often
+SOCKET_FRAMES_MAX = 2  # what the network takes in before a socket is no longer writable; small, to be met often
 
 
 class ServerEnd(Protocol):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from seriatim.connection import chat_cursor, outbound
 from seriatim.domain import limits
 
-BUFFER_FRAMES = 8
+BUFFER_FRAMES = 4
 
 _high_water = 0
 
@@ -29,8 +29,8 @@ def tight_limits() -> Iterator[None]:
 
     numbers = [
         (outbound, "OUTBOUND_FRAMES_MAX", BUFFER_FRAMES),
-        (outbound, "WARN_FRAMES", BUFFER_FRAMES // 2),
-        (outbound, "CRITICAL_FRAMES", BUFFER_FRAMES - 2),
+        (outbound, "WARN_FRAMES", BUFFER_FRAMES - 2),
+        (outbound, "CRITICAL_FRAMES", BUFFER_FRAMES - 1),
         (chat_cursor, "HELD_MESSAGES_MAX", 3),
         (limits, "PUBLISH_EVENTS_MAX", 3),
         (limits, "SEALS_PER_READ_MAX", 2),

@@ -36,7 +36,9 @@ from seriatim.simulation.trace import Trace
 T = TypeVar("T")
 
 TROUBLE_S = 20.0  # sends and faults
-QUIET_MAX_S = 240.0  # longer than any timer that has to heal something: probes, heartbeats, backoffs, repairs
+QUIET_MAX_S = 170.0  # longer than every server timer that heals something, shorter than the client's own re-sync
+SETTLED_S = 50.0  # after this every heartbeat has come round once
+PROMPT_S = 8.0  # a push takes milliseconds; an own message above a hole is asked for after a few seconds
 LOOK_EVERY_S = 2.0
 
 
@@ -91,10 +93,13 @@ class World:
             for device in self.devices:
                 self.at(self.random.random() * 2, device.start)
             self._plan_sends()
+            if self.random.random() < 0.3:
+                self._plan_rudeness()
             self.incidents.plan()
             self.loop.run_until(TROUBLE_S)
             self._heal()
             self._run_until_quiet()
+            self._last_words()
             self._judge()
         except Stuck as error:
             self.history.violate("quiescent_liveness", str(error))
@@ -139,6 +144,14 @@ class World:
             if member_of:
                 self.at(at, self._send, device, self._one_of(member_of), f"m{number}")
 
+    def _plan_rudeness(self) -> None:
+        """Now and then a device acks what it was never sent."""
+        for _ in range(self._upto(4)):
+            device, chat_id = self._one_of(self.devices), self._one_of(self.chats)
+            bogus = 10**15 if self.random.random() < 0.5 else 1 + self._upto(20)
+            self.history.rude[device.user_id] = None
+            self.at(2 + self.random.random() * TROUBLE_S, device.ack_rudely, chat_id, bogus)
+
     def _send(self, device: Device, chat_id: str, content: str) -> None:
         self.sends += 1
         bits = self.random.getrandbits(128)
@@ -163,13 +176,35 @@ class World:
             device.process.run(device.resume)
 
     def _run_until_quiet(self) -> None:
-        end = TROUBLE_S + QUIET_MAX_S
+        end = self.loop.time() + QUIET_MAX_S
         while self.loop.time() < end:
             self.loop.run_until(min(self.loop.time() + LOOK_EVERY_S, end))
             for device in self.devices:
                 device.process.run(device.resume)
             if self._is_quiet():
                 return
+
+    def _last_words(self) -> None:
+        """In a healthy world a message reaches every device of every member as it happens, not at the next look."""
+        self.loop.run_until(max(self.loop.time(), TROUBLE_S + SETTLED_S))
+        for chat_id in self.chats:
+            members = [device for device in self.devices if self._member(device, chat_id)]
+            if members and all(not device.owes for device in self.devices):
+                sender = self._one_of(members)
+                self._send(sender, chat_id, "last words")
+        self.loop.run_until(self.loop.time() + PROMPT_S)
+        for chat_id in self.chats:
+            newest = self.history.newest.get(chat_id, 0)
+            for device in self.devices:
+                if self._member(device, chat_id) and device.store.cursor(chat_id) < newest:
+                    self.history.violate(
+                        "prompt_delivery",
+                        f"{device.name} had not got {chat_id} #{newest} after {PROMPT_S:g} calm seconds",
+                    )
+        self._run_until_quiet()
+
+    def _member(self, device: Device, chat_id: str) -> bool:
+        return device.user_id in self.stores.store.members(chat_id)
 
     def _is_quiet(self) -> bool:
         """Nothing is owed any more, so nothing more can be learned by waiting."""
@@ -183,7 +218,7 @@ class World:
             device.store.cursor(chat_id) >= self.history.newest.get(chat_id, 0)
             for device in self.devices
             for chat_id in self.chats
-            if device.user_id in self.stores.store.members(chat_id)
+            if self._member(device, chat_id)
         )
 
     def _judge(self) -> None:

@@ -108,6 +108,7 @@ class FakeSocket:
         self.room = True
         self.writes: list[list[bytes]] = []
         self.pings = 0
+        self.ponged: Callable[[], None] = lambda: None  # how the peer answers a ping
         self.closed: tuple[int, str] | None = None
 
     @property
@@ -120,6 +121,7 @@ class FakeSocket:
 
     def ping(self) -> None:
         self.pings += 1
+        self.ponged()
 
     def close(self, code: int, reason: str) -> None:
         assert self.closed is None, "closed twice"
@@ -306,6 +308,7 @@ class World:
         """Connected, greeted, and nothing written since."""
         socket = FakeSocket()
         connection = await self.gateway.open(socket, self.identity(device_id, expires_in_s=expires_in_s))
+        socket.ponged = connection.ponged
         await turns()
         socket.writes.clear()
         return connection, socket
@@ -334,9 +337,7 @@ class World:
         )
 
 
-def with_world(
-    test: Callable[[World], Awaitable[None]] | None = None, *, chance: float = 0.0
-) -> Callable[..., object]:
+def with_world(test: Callable[[World], Awaitable[None]] | None = None, *, chance: float = 0.0) -> Callable[..., object]:
     """A test of a started gateway, in virtual time; afterwards the gateway stops and nothing is left running."""
 
     def decorate(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:

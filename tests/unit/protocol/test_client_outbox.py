@@ -146,6 +146,15 @@ def test_repeated_errors_slow_the_retries_down_and_hold_the_chat_back() -> None:
         assert sends(session.timer(now)) == [uuid(1)]
 
 
+def test_an_error_about_a_message_that_is_not_in_flight_changes_no_plan() -> None:
+    session = ready(MemoryClientStore())
+    session.send(CHAT, uuid(1), "a", 0)
+    session.send(CHAT, uuid(2), "b", 0)
+    session.received(error("SERVER_BUSY", retryable=True, key=2), 0)
+    assert sends(session.timer(9.9)) == []
+    assert sends(session.timer(10)) == [uuid(1)]
+
+
 def test_a_message_refused_for_good_is_kept_as_failed_and_the_next_one_goes() -> None:
     store = MemoryClientStore()
     session = ready(store)
@@ -249,6 +258,19 @@ def test_a_full_outbox_refuses_and_queues_nothing() -> None:
         session.send(CHAT, uuid(number), "a", 0)
     refused = uuid(CLIENT_OUTBOX_ENTRIES_MAX)
     assert session.send(CHAT, refused, "a", 0) == [Failed(chat_id=CHAT, client_message_id=refused, code="OUTBOX_FULL")]
+    assert len(store.outbox()) == CLIENT_OUTBOX_ENTRIES_MAX
+
+
+def test_failed_entries_take_room_and_a_resent_one_takes_it_once() -> None:
+    store = MemoryClientStore()
+    session = ready(store)
+    for number in range(CLIENT_OUTBOX_ENTRIES_MAX - 1):
+        session.send(CHAT, uuid(number), "a", 0)
+    session.received(error("FORBIDDEN", retryable=False, key=0), 0)
+    session.received(error("FORBIDDEN", retryable=False, key=1), 0)
+    session.resend(CHAT, uuid(0), 0)
+    for number in range(CLIENT_OUTBOX_ENTRIES_MAX - 1, CLIENT_OUTBOX_ENTRIES_MAX + 5):
+        session.send(CHAT, uuid(number), "a", 0)
     assert len(store.outbox()) == CLIENT_OUTBOX_ENTRIES_MAX
 
 

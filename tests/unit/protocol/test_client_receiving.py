@@ -108,6 +108,18 @@ def test_a_gap_that_waits_for_a_free_sync_still_closes_the_chat_to_unproven_push
     assert store.cursor(chats[5]) == 0
 
 
+def test_a_push_that_no_sync_ever_shows_does_not_make_the_client_ask_for_ever() -> None:
+    session = ready(at_cursor(4))
+    (request,) = syncs(session.received(push(7, 6), 1))
+    assert syncs(session.received(batch(request), 1)) == []
+
+
+def test_a_page_out_of_order_is_delivered_in_order() -> None:
+    session = ready(at_cursor(4))
+    (request,) = syncs(session.received(push(7, 6), 1))
+    assert delivered(session.received(batch(request, item(7), item(6)), 1)) == [6, 7]
+
+
 def test_pushes_during_a_sync_are_merged_without_loss_or_repetition() -> None:
     session = session_over(MemoryClientStore())
     greet(session)
@@ -228,6 +240,16 @@ def test_an_ack_never_covers_an_own_message_above_a_hole() -> None:
     session.send(CHAT, uuid(1), "hello", 6)
     session.received(own_ack(1, 42), 6)
     assert acks(session.stop(7)) == []
+
+
+def test_a_chat_is_acknowledged_only_once_it_is_synced_on_this_connection() -> None:
+    session = ready(MemoryClientStore())
+    session.received(push(1, None), 0)
+    session.disconnected(1)
+    session.timer(2)
+    greet(session, 2)
+    session.received(push(2, 1), 2)
+    assert acks(session.stop(2)) == []
 
 
 def test_a_clean_stop_flushes_the_acks_before_it_closes() -> None:

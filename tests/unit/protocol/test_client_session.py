@@ -194,6 +194,18 @@ def test_a_failed_sync_is_repeated_after_a_pause_and_holds_only_its_own_chat() -
     assert Ready() in session.received(batch(again), 1)
 
 
+def test_a_sync_that_keeps_failing_is_asked_ever_more_slowly() -> None:
+    session = session_over(MemoryClientStore())
+    greet(session)
+    (request,) = syncs(session.chats_listed([CHAT], 0))
+    now = 0.0
+    for pause in (1, 2, 4, 8, 16, 16):
+        session.received(error("SERVER_BUSY", retryable=True, request_id=request.request_id), now)
+        assert syncs(session.timer(now + pause - 0.01)) == []
+        now += pause
+        (request,) = syncs(session.timer(now))
+
+
 def test_a_chat_the_user_is_no_longer_in_is_dropped_but_its_messages_stay() -> None:
     store = at_cursor(3)
     session = session_over(store)

@@ -1,0 +1,142 @@
+"""What a gateway repeats: registering, so that sockets are not deaf, and probing, so that no loss stays (H9, S43)."""
+
+import asyncio
+
+from seriatim.connection.observe import Unobserved
+from seriatim.connection.probe import Probe
+from seriatim.domain.errors import OutcomeUnknown
+from seriatim.domain.limits import PROBE_CHATS_MAX
+from tests.unit.connection.kit import CHAT, FakeDurability, World, a_sync, ask, virtual_time, with_world
+
+
+@with_world
+async def test_h9_after_a_wipe_every_connection_is_registered_again_within_one_heartbeat(world: World) -> None:
+    one, _ = await world.connect("device_1")
+    other, _ = await world.connect("device_2")
+    world.directory.registered.clear()
+    await asyncio.sleep(30.1)
+    assert list(world.directory.registered) == [one.connection_id, other.connection_id]
+
+
+@with_world
+async def test_7_3_a_failed_refresh_closes_nobody_and_the_next_one_heals(world: World) -> None:
+    connection, socket = await world.connect()
+    world.directory.registered.clear()
+    world.directory.failure = OutcomeUnknown("away")
+    await asyncio.sleep(31)
+    world.directory.failure = None
+    await asyncio.sleep(29.5)
+    assert socket.closed is None
+    assert list(world.directory.registered) == [connection.connection_id]
+
+
+@with_world
+async def test_a_connection_that_left_is_not_registered_again(world: World) -> None:
+    connection, _ = await world.connect()
+    connection.lost()
+    await asyncio.sleep(100)
+    assert world.directory.registered == {}
+
+
+@with_world
+async def test_7_6_after_an_interruption_it_registers_and_probes_at_once(world: World) -> None:
+    connection, socket = await world.synced([1])
+    world.gateway.interrupted()
+    world.directory.registered.clear()
+    world.durability.chats[CHAT] = [1, 2]
+    world.gateway.resumed()
+    await asyncio.sleep(0.5)
+    assert list(world.directory.registered) == [connection.connection_id]
+    assert socket.messages == [2]
+
+
+@with_world
+async def test_h9_a_probe_that_fails_is_repeated(world: World) -> None:
+    _, socket = await world.synced([1])
+    world.durability.chats[CHAT] = [1, 2]
+    world.durability.failures = [OutcomeUnknown("away")]
+    world.gateway.resumed()
+    await asyncio.sleep(29)
+    assert socket.messages == []
+    await asyncio.sleep(9)
+    assert socket.messages == [2]
+
+
+@with_world
+async def test_a_probe_that_finds_nothing_missing_reads_nothing(world: World) -> None:
+    await world.synced([1, 2, 3])
+    await asyncio.sleep(150)
+    assert len(world.durability.heads_asked) >= 3
+    assert world.durability.reads == []
+
+
+@with_world
+async def test_a_chat_nobody_is_connected_to_is_not_probed(world: World) -> None:
+    connection, _ = await world.synced([1])
+    connection.lost()
+    await asyncio.sleep(120)
+    assert world.durability.heads_asked == []
+
+
+@with_world
+async def test_a_chat_that_was_never_synced_is_not_probed(world: World) -> None:
+    connection, _ = await world.connect()
+    world.deliver(connection, 1, None)
+    await asyncio.sleep(100)
+    assert world.durability.heads_asked == []
+
+
+@with_world
+async def test_a_probe_asks_for_a_chat_once_however_many_watch_it(world: World) -> None:
+    await world.synced([1])
+    other, _ = await world.connect("device_2")
+    await ask(other, a_sync(0))
+    await asyncio.sleep(31)
+    assert world.durability.heads_asked == [[CHAT]]
+
+
+class _Ear:
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, int]] = []
+
+    def head(self, chat_id: str, sequence: int) -> None:
+        self.heard.append((chat_id, sequence))
+
+
+@virtual_time
+async def test_a_probe_asks_in_bounded_portions_and_a_failed_one_does_not_stop_the_others() -> None:
+    durability, ear = FakeDurability(), _Ear()
+    probe = Probe(durability, Unobserved())
+    for number in range(PROBE_CHATS_MAX * 2 + 1):
+        durability.chats[f"chat_{number}"] = [number + 1]
+        probe.watch(f"chat_{number}", ear)
+    durability.failures = [OutcomeUnknown("away")]
+    await probe.look()
+    assert [len(chats) for chats in durability.heads_asked] == [PROBE_CHATS_MAX, PROBE_CHATS_MAX, 1]
+    assert len(ear.heard) == PROBE_CHATS_MAX + 1
+
+
+@virtual_time
+async def test_who_stops_watching_hears_nothing_more() -> None:
+    durability, ear, other = FakeDurability(), _Ear(), _Ear()
+    durability.chats[CHAT] = [1]
+    probe = Probe(durability, Unobserved())
+    probe.watch(CHAT, ear)
+    probe.watch(CHAT, other)
+    probe.unwatch(CHAT, ear)
+    await probe.look()
+    assert (ear.heard, other.heard) == ([], [(CHAT, 1)])
+    probe.unwatch(CHAT, other)
+    probe.unwatch(CHAT, other)
+    await probe.look()
+    assert len(durability.heads_asked) == 1
+
+
+@with_world
+async def test_a_gateway_that_vanishes_says_nothing_to_anyone(world: World) -> None:
+    _, socket = await world.synced([1])
+    world.gateway.vanish()
+    await asyncio.sleep(100)
+    assert socket.frames == []
+    assert socket.closed is None
+    assert len(world.directory.registered) == 1, "only time removes it"

@@ -1,0 +1,325 @@
+"""Sends, syncs and acks of a connection: order, limits, breaker, answers (H15, H25, S27, S28, S29, S30)."""
+
+import asyncio
+
+from seriatim.domain.breaker import BreakerState
+from seriatim.domain.errors import CounterMissing, NotAMember, OutcomeUnknown
+from seriatim.protocol.codec import encode
+from seriatim.protocol.frames import MessageAck, SendMessage
+from tests.unit.connection.kit import (
+    CHAT,
+    UUID,
+    World,
+    a_receipt,
+    a_send,
+    a_sync,
+    an_ack,
+    ask,
+    turns,
+    with_world,
+)
+
+# --- sends ---------------------------------------------------------------------------------------------------------------
+
+
+@with_world
+async def test_h25_sends_reach_durability_in_the_order_of_arrival(world: World) -> None:
+    connection, _ = await world.connect()
+    for number in range(20):
+        connection.received(encode(a_send(number)))
+    ids = [draft.client_message_id for draft, _, _ in world.durability.submitted]
+    assert ids == [a_send(number).client_message_id for number in range(20)]
+
+
+@with_world
+async def test_a_send_is_answered_with_its_receipt_and_the_clients_own_spelling(world: World) -> None:
+    connection, socket = await world.connect()
+    await ask(connection, SendMessage(client_message_id=UUID.upper(), chat_id=CHAT, content="Hi", request_id="r-1"))
+    draft, deadline, _ = world.durability.submitted[0]
+    assert draft.client_message_id == UUID
+    assert deadline == world.clock.monotonic() + 5
+    world.durability.answer(0, a_receipt(7))
+    await turns()
+    [ack] = socket.frames
+    assert isinstance(ack, MessageAck)
+    assert (ack.client_message_id, ack.request_id, ack.sequence) == (UUID.upper(), "r-1", 7)
+
+
+@with_world
+async def test_s27_a_failed_send_is_answered_with_its_error(world: World) -> None:
+    connection, socket = await world.connect()
+    await ask(connection, a_send(0), a_send(1), a_send(2))
+    world.durability.answer(0, NotAMember("no"))
+    world.durability.answer(1, OutcomeUnknown("away"))
+    world.durability.answer(2, CounterMissing(CHAT))
+    await turns()
+    assert socket.codes == ["NOT_A_MEMBER", "SERVICE_UNAVAILABLE", "INTERNAL_ERROR"]
+    assert [error.client_message_id for error in socket.errors] == [
+        a_send(number).client_message_id for number in range(3)
+    ]
+    assert socket.errors[2].retry_after_seconds == 60
+
+
+@with_world
+async def test_s29_a_send_above_the_rate_is_refused_and_touches_nothing(world: World) -> None:
+    connection, socket = await world.connect()
+    await ask(connection, *[a_send(number) for number in range(25)])
+    assert len(world.durability.submitted) == 20
+    assert socket.codes == ["RATE_LIMITED"] * 5
+    assert socket.errors[0].retry_after_seconds == 1
+    assert socket.errors[0].client_message_id == a_send(20).client_message_id
+
+
+@with_world
+async def test_s29_a_flood_is_closed_after_its_error(world: World) -> None:
+    connection, socket = await world.connect()
+    for number in range(221):
+        await ask(connection, a_send(number))
+    assert socket.closed == (1008, "rate_limited")
+    assert socket.codes == ["RATE_LIMITED"] * 201
+
+
+@with_world
+async def test_s30_the_101st_request_in_progress_is_told_to_come_back(world: World) -> None:
+    connection, socket = await world.connect()
+    world.durability.gate.clear()
+    await ask(connection, *[a_sync(0) for _ in range(101)])
+    assert socket.codes == ["SERVER_BUSY"]
+    assert socket.errors[0].retry_after_seconds == 1
+    assert socket.errors[0].chat_id == CHAT
+
+
+@with_world
+async def test_s30_a_queue_full_for_30_seconds_sheds_the_connection(world: World) -> None:
+    connection, socket = await world.connect()
+    world.durability.gate.clear()
+    await ask(connection, *[a_sync(0) for _ in range(101)])
+    await asyncio.sleep(29.9)
+    assert socket.closed is None
+    await asyncio.sleep(0.2)
+    assert socket.closed == (1013, "load_shedding")
+
+
+@with_world
+async def test_s30_a_place_is_free_again_once_the_answer_left(world: World) -> None:
+    connection, socket = await world.connect()
+    await ask(connection, *[a_sync(0) for _ in range(300)])
+    await turns(400)
+    assert "SERVER_BUSY" in socket.codes
+    asked = len(socket.batches)
+    await ask(connection, a_sync(0))
+    assert len(socket.batches) == asked + 1
+
+
+@with_world
+async def test_answers_nobody_reads_are_bounded(world: World) -> None:
+    connection, socket = await world.connect()
+    socket.room = False
+    world.durability.gate.clear()
+    for _ in range(400):
+        await ask(connection, a_sync(0))
+    assert socket.closed == (1013, "load_shedding")
+    assert len(socket.frames) <= 201
+
+
+# --- the breaker -----------------------------------------------------------------------------------------------------------
+
+
+async def fail_sends(world: World, count: int, error: type[OutcomeUnknown | NotAMember]) -> None:
+    [connection] = world.gateway.connections.values()
+    for number in range(count):
+        await ask(connection, a_send(number))
+        world.durability.answer(-1, error("no"))
+
+
+@with_world
+async def test_s28_five_failures_open_the_breaker_and_sends_fail_fast(world: World) -> None:
+    connection, socket = await world.connect()
+    await fail_sends(world, 5, OutcomeUnknown)
+    await asyncio.sleep(10)
+    await ask(connection, a_send(9))
+    assert len(world.durability.submitted) == 5
+    assert socket.codes[-1] == "SERVICE_UNAVAILABLE"
+    assert socket.errors[-1].retry_after_seconds == 20, "what is left of the open time"
+    assert world.observed.breaker_states == [BreakerState.OPEN]
+
+
+@with_world
+async def test_s28_after_30_seconds_one_probe_passes_and_its_success_closes_the_breaker(world: World) -> None:
+    connection, socket = await world.connect()
+    await fail_sends(world, 5, OutcomeUnknown)
+    await asyncio.sleep(31)
+    await ask(connection, a_send(10), a_send(11))
+    assert len(world.durability.submitted) == 6
+    world.durability.answer(5, a_receipt(1))
+    await ask(connection, a_send(12))
+    assert len(world.durability.submitted) == 7
+    assert world.gateway.breaker is BreakerState.CLOSED
+    assert socket.closed is None
+
+
+@with_world
+async def test_s28_a_refusal_is_no_failure_of_the_infrastructure(world: World) -> None:
+    connection, _ = await world.connect()
+    await fail_sends(world, 10, NotAMember)
+    await ask(connection, a_send(11))
+    assert len(world.durability.submitted) == 11
+
+
+@with_world
+async def test_s28_the_breaker_stops_sends_and_not_syncs(world: World) -> None:
+    connection, socket = await world.connect()
+    await fail_sends(world, 5, OutcomeUnknown)
+    await ask(connection, a_sync(0))
+    assert len(socket.batches) == 1
+
+
+@with_world
+async def test_a_send_refused_by_the_breaker_gives_its_place_back(world: World) -> None:
+    connection, socket = await world.connect()
+    await fail_sends(world, 5, OutcomeUnknown)
+    for number in range(250):
+        await asyncio.sleep(0.1)
+        await ask(connection, a_send(number))
+    assert "SERVER_BUSY" not in socket.codes
+
+
+# --- syncs -----------------------------------------------------------------------------------------------------------------
+
+
+@with_world
+async def test_at_most_five_syncs_are_in_progress_and_the_others_follow(world: World) -> None:
+    connection, socket = await world.connect()
+    world.durability.gate.clear()
+    await ask(connection, *[a_sync(0, f"chat_{number}") for number in range(8)])
+    assert len(world.durability.reads) == 5
+    world.durability.gate.set()
+    await turns(20)
+    assert [batch.chat_id for batch in socket.batches] == [f"chat_{number}" for number in range(8)]
+
+
+@with_world
+async def test_a_sync_is_in_progress_until_its_batch_was_written(world: World) -> None:
+    connection, socket = await world.connect()
+    socket.room = False
+    await ask(connection, *[a_sync(0, f"chat_{number}") for number in range(8)])
+    assert len(world.durability.reads) == 5
+    socket.room = True
+    connection.writable()
+    await turns(20)
+    assert len(socket.batches) == 8
+
+
+@with_world
+async def test_failed_syncs_make_room_for_the_next(world: World) -> None:
+    connection, socket = await world.connect()
+    world.durability.failures = [OutcomeUnknown("away") for _ in range(7)]
+    await ask(connection, *[a_sync(0, f"chat_{number}") for number in range(8)])
+    await turns(20)
+    assert (len(socket.errors), len(socket.batches)) == (7, 1)
+
+
+@with_world
+async def test_a_batch_cut_for_its_size_leaves_the_chat_syncing(world: World) -> None:
+    connection, socket = await world.connect()
+    world.durability.content = "\x01" * 4096
+    world.durability.chats[CHAT] = list(range(1, 41))
+    await ask(connection, a_sync(0))
+    [batch] = socket.batches
+    assert batch.has_more
+    assert batch.next_sequence == batch.messages[-1].sequence + 1
+    world.deliver(connection, 41, 40)
+    await asyncio.sleep(1)
+    assert socket.messages == []
+
+
+@with_world
+async def test_a_bug_in_a_sync_is_an_internal_error_to_the_client(world: World) -> None:
+    seen: list[object] = []
+    loop = asyncio.get_running_loop()
+    handler = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: seen.append(context["exception"]))
+    connection, socket = await world.connect()
+    world.durability.failures = [ZeroDivisionError()]  # type: ignore[list-item]
+    await ask(connection, a_sync(0))
+    loop.set_exception_handler(handler)
+    assert socket.codes == ["INTERNAL_ERROR"]
+    assert [type(failure) for failure in seen] == [ZeroDivisionError]
+
+
+# --- acks ------------------------------------------------------------------------------------------------------------------
+
+
+@with_world
+async def test_an_ack_of_what_was_received_is_passed_on(world: World) -> None:
+    connection, socket = await world.synced([1, 2, 3])
+    await ask(connection, an_ack(2))
+    assert world.durability.acks == [(CHAT, 2)]
+    assert socket.frames == []
+
+
+@with_world
+async def test_h15_an_ack_beyond_what_was_sent_is_clamped(world: World) -> None:
+    connection, _ = await world.synced([1, 2, 3])
+    await ask(connection, an_ack(10**15))
+    assert world.durability.acks == [(CHAT, 3)]
+
+
+@with_world
+async def test_h15_what_still_waits_in_the_buffer_is_not_acknowledged(world: World) -> None:
+    connection, socket = await world.synced([1, 2, 3])
+    socket.room = False
+    world.deliver(connection, 4, 3)
+    await turns()
+    await ask(connection, an_ack(4))
+    assert world.durability.acks == [(CHAT, 3)]
+
+
+@with_world
+async def test_h15_an_ack_of_a_chat_never_synced_changes_nothing(world: World) -> None:
+    connection, socket = await world.connect()
+    world.deliver(connection, 4, 3)
+    await ask(connection, an_ack(4))
+    assert world.durability.acks == []
+    assert socket.codes == []
+
+
+@with_world
+async def test_acks_of_a_chat_are_joined_and_the_highest_wins(world: World) -> None:
+    connection, _ = await world.synced(list(range(1, 10)))
+    world.durability.gate.clear()
+    await ask(connection, an_ack(1))
+    await ask(connection, an_ack(5), an_ack(9), an_ack(7))
+    assert world.durability.acks == [(CHAT, 1)]
+    world.durability.gate.set()
+    await turns()
+    assert world.durability.acks == [(CHAT, 1), (CHAT, 9)]
+
+
+@with_world
+async def test_a_stale_ack_costs_no_call(world: World) -> None:
+    connection, _ = await world.synced([1, 2, 3])
+    await ask(connection, an_ack(3))
+    await ask(connection, an_ack(2), an_ack(3))
+    assert world.durability.acks == [(CHAT, 3)]
+
+
+@with_world
+async def test_only_a_non_member_is_told_that_an_ack_failed(world: World) -> None:
+    connection, socket = await world.synced([1, 2, 3])
+    world.durability.failures = [OutcomeUnknown("away")]
+    await ask(connection, an_ack(2))
+    assert socket.codes == []
+    world.durability.failures = [NotAMember("gone")]
+    await ask(connection, an_ack(3))
+    assert socket.codes == ["NOT_A_MEMBER"]
+    assert world.durability.acks == [(CHAT, 2), (CHAT, 3)]
+
+
+@with_world
+async def test_an_ack_gives_its_place_in_the_queue_back(world: World) -> None:
+    connection, socket = await world.synced(list(range(1, 301)), after=299)
+    for sequence in range(1, 301):
+        await ask(connection, an_ack(sequence))
+    assert socket.codes == []
+    assert world.durability.acks[-1] == (CHAT, 300)

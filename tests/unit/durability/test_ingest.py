@@ -1,0 +1,174 @@
+"""The door of the durability plane: what is let in, when it is shut, and how it is left."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from seriatim.domain import limits
+from seriatim.domain.errors import (
+    BreakerOpen,
+    Draining,
+    InvalidContentType,
+    InvalidMessage,
+    MessageTooLarge,
+    NotAMember,
+    SeriatimError,
+    ServerBusy,
+    ServiceUnavailable,
+)
+from seriatim.domain.message import Draft, Receipt
+from tests.support.bench import CHAT, EVE, Bench, draft, simulated
+from tests.support.wire import LOST_REQUEST, UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"client_message_id": "not-a-uuid"}, InvalidMessage),
+        ({"chat_id": "no spaces allowed"}, InvalidMessage),
+        ({"content": ""}, InvalidMessage),
+        ({"content": "x" * (limits.CONTENT_BYTES_MAX + 1)}, MessageTooLarge),
+        ({"content_type": "text/html"}, InvalidContentType),
+    ],
+)
+def test_an_invalid_draft_never_reaches_the_store(change: dict[str, str], error: type[SeriatimError]) -> None:
+    given: Draft = msgspec.structs.replace(draft(1), **change)
+
+    @simulated
+    async def schedule(bench: Bench) -> None:
+        node = bench.node()
+        assert isinstance(await node.failed(given), error)
+        assert node.wire.calls == []
+
+    schedule()
+
+
+@simulated
+async def test_a_failing_event_log_shuts_the_door_before_more_piles_up_unpublished(bench: Bench) -> None:
+    bench.add_chat("chat_2")
+    node = bench.node()
+    node.events_wire.always("append", UNAVAILABLE)
+    for number in range(limits.BREAKER_FAILURES_MAX):
+        assert isinstance(await node.failed(draft(number)), ServiceUnavailable)
+    asked = len(node.wire.calls)
+    for chat_id in (CHAT, "chat_2"):
+        error = await node.failed(draft(99, chat_id=chat_id))
+        assert isinstance(error, BreakerOpen)
+        assert error.retry_after_seconds is not None
+        assert 0 < error.retry_after_seconds <= limits.BREAKER_OPEN_S
+    assert len(node.wire.calls) == asked
+
+
+@simulated
+async def test_once_the_event_log_works_again_one_probe_opens_the_door(bench: Bench) -> None:
+    node = bench.node()
+    node.events_wire.always("append", UNAVAILABLE)
+    for number in range(limits.BREAKER_FAILURES_MAX):
+        await node.failed(draft(number))
+    node.events_wire.heal()
+    await asyncio.sleep(limits.BREAKER_OPEN_S)
+    probe, second = node.submit(draft(98)), node.submit(draft(99))
+    assert isinstance(await second, BreakerOpen)
+    assert isinstance(await probe, Receipt)
+    assert (await node.stored(draft(99))).sequence == limits.BREAKER_FAILURES_MAX + 2
+    assert bench.first_published() == list(range(1, limits.BREAKER_FAILURES_MAX + 3))
+
+
+@simulated
+async def test_refusals_of_single_requests_do_not_shut_the_door(bench: Bench) -> None:
+    node = bench.node()
+    for number in range(3 * limits.BREAKER_FAILURES_MAX):
+        assert isinstance(await node.failed(draft(number, sender_id=EVE)), NotAMember)
+    assert (await node.stored(draft(99))).sequence == 1
+
+
+@simulated
+async def test_a_failing_store_does_not_shut_the_door_of_the_event_log(bench: Bench) -> None:
+    node = bench.node()
+    node.wire.always("persist", UNAVAILABLE)
+    for number in range(3 * limits.BREAKER_FAILURES_MAX):
+        assert isinstance(await node.failed(draft(number)), ServiceUnavailable)
+    node.wire.heal()
+    assert isinstance(await node.send(draft(99)), Receipt)
+
+
+@simulated
+async def test_a_probe_that_finds_a_full_queue_is_given_back(bench: Bench) -> None:
+    """Otherwise nobody could try the event log for the length of a probe."""
+    bench.add_chat("chat_2")
+    node = bench.node()
+    node.wire.on("persist", LOST_REQUEST)
+    node.wire.always("seal", LOST_REQUEST)
+    stuck = [node.submit(draft(0), within_s=60.0)]
+    await asyncio.sleep(0.001)
+    stuck += [node.submit(draft(number), within_s=60.0) for number in range(1, limits.CHAT_QUEUE_DRAFTS_MAX + 1)]
+    await asyncio.sleep(0.1)
+    node.events_wire.always("append", UNAVAILABLE)
+    for number in range(limits.BREAKER_FAILURES_MAX):
+        await node.failed(draft(number, chat_id="chat_2"))
+    node.events_wire.heal()
+    await asyncio.sleep(limits.BREAKER_OPEN_S)
+    assert isinstance(await node.failed(draft(9999)), ServerBusy)
+    assert isinstance(await node.send(draft(9999, chat_id="chat_2")), Receipt)
+    await asyncio.gather(*stuck)
+
+
+@simulated
+async def test_too_many_active_chats_are_server_busy_but_active_ones_go_on(bench: Bench) -> None:
+    bench.add_chat("chat_2")
+    node = bench.node()
+    await node.stored(draft(1))
+    most, limits.PIPELINES_MAX = limits.PIPELINES_MAX, 1
+    try:
+        assert isinstance(await node.failed(draft(2, chat_id="chat_2")), ServerBusy)
+        assert (await node.stored(draft(3))).sequence == 2
+        await asyncio.sleep(limits.PIPELINE_IDLE_S + 0.1)
+        assert (await node.stored(draft(2, chat_id="chat_2"))).sequence == 1
+    finally:
+        limits.PIPELINES_MAX = most
+
+
+@simulated
+async def test_an_idle_pipeline_is_dropped(bench: Bench) -> None:
+    node = bench.node()
+    await node.stored(draft(1))
+    assert list(node.ingest._pipelines) == [CHAT]
+    await asyncio.sleep(limits.PIPELINE_IDLE_S + 0.1)
+    assert (node.ingest._pipelines, node.ingest._tasks) == ({}, {})
+
+
+@simulated
+async def test_draining_finishes_what_was_admitted_and_takes_nothing_new(bench: Bench) -> None:
+    bench.add_chat("chat_2")
+    node = bench.node()
+    answers = [node.submit(draft(number)) for number in range(60)]
+    answers.append(node.submit(draft(1, chat_id="chat_2")))
+    drained = asyncio.ensure_future(node.ingest.drain())
+    await asyncio.sleep(0.001)
+    assert isinstance(await node.failed(draft(99)), Draining)
+    for answer in answers:
+        assert isinstance(await answer, Receipt)
+    await drained
+    assert node.ingest._tasks == {}
+    for chat_id, count in ((CHAT, 60), ("chat_2", 1)):
+        counter = bench.counter(chat_id)
+        assert (counter.published_through, counter.dirty_at_ms) == (count, None)
+
+
+@simulated
+async def test_draining_an_idle_process_returns_at_once(bench: Bench) -> None:
+    node = bench.node()
+    await node.ingest.drain()
+    assert bench.loop.time() == 0
+
+
+@simulated
+async def test_what_one_owner_leaves_the_next_one_continues(bench: Bench) -> None:
+    first, second = bench.node("ingest-1"), bench.node("ingest-2")
+    for number in range(3):
+        await first.stored(draft(number))
+    await first.ingest.drain()
+    receipt = await second.stored(draft(10))
+    assert (receipt.sequence, receipt.prev_sequence) == (4, 3)
+    assert bench.published() == [1, 2, 3, 4]
