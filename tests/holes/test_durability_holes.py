@@ -201,6 +201,7 @@ async def test_h15_a_bogus_ack_does_not_poison_the_watermark(bench: Bench) -> No
     bench.given_messages(2)
     node = bench.node()
     await node.ingest.acknowledge(BOB, CHAT, sequence=10**15, timeout_s=5)
+    assert bench.store.watermarks[BOB, CHAT] == 2
     await node.stored(draft(1))
     missed = await node.read_all(BOB, after=bench.store.watermarks[BOB, CHAT])
     assert [message.content for message in missed] == ["text 1"]

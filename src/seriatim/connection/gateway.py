@@ -141,7 +141,7 @@ class Gateway:
         return connection
 
     async def establish(self, connection: Connection) -> None:
-        """Registers, then greets: a client that syncs after the greeting misses nothing. Then older ones of its device close."""
+        """Registers, then greets: a client that syncs after the greeting misses nothing. Then its older self closes."""
         registration = self._registration(connection)
         try:
             await self._registrations.add(registration)

@@ -43,7 +43,7 @@ class MemberReads:
         return PrefixPage(messages=messages, through=prefix.through, has_more=prefix.more), prefix.sealable
 
     async def _correction(self, chat_id: str, after: int, deadline: Deadline) -> PrefixPage:
-        """For a cursor that nobody was ever given: where to go on instead. Up to the published mark there is no hole."""
+        """Nobody was ever given this cursor: where to go on instead. Up to the published mark there is no hole."""
         standings = await self._log.standings([chat_id], timeout_s=deadline.room())
         published = standings[chat_id].published_through if chat_id in standings else 0
         end = await self._log.newest_message(chat_id, at_most=after, timeout_s=deadline.room())

@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from seriatim.domain.letters import LetterBody
 from seriatim.domain.message import Message
 from seriatim.engines.memory.store import MemoryStore
+from seriatim.ports.event_log import Partition, Record
 from seriatim.protocol.client_store import OutboxEntry
 from seriatim.simulation.history import History, Progress
 
@@ -32,6 +34,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     store: MemoryStore
     devices: Sequence[DeviceReport]
     lag: Mapping[str, int]
+    letters: Sequence[Record]
     buffers_max: int
     buffer_limit: int
 
@@ -46,6 +49,7 @@ def judge(ending: Ending) -> None:
     cursors_cover_everything(ending)
     no_delivery_to_nonmember(ending)
     buffers_bounded(ending)
+    dead_letters(ending)
     quiescent_liveness(ending)
     client_complete(ending)
 
@@ -83,8 +87,8 @@ def effectively_once(ending: Ending) -> None:
             if key in seen:
                 history.violate("effectively_once", f"{chat_id} holds {key[:8]} at #{seen[key]} and #{sequence}")
             seen[key] = sequence
-            draft = history.sends.get((chat_id, key))
-            if draft is None or (draft.content, draft.sender_id) != (slot.content, slot.sender_id):
+            drafts = history.sends.get((chat_id, key), [])
+            if (slot.content, slot.sender_id) not in [(draft.content, draft.sender_id) for draft in drafts]:
                 history.violate("effectively_once", f"{chat_id} #{sequence} is not what {slot.sender_id} sent")
 
 
@@ -187,12 +191,14 @@ def quiescent_liveness(ending: Ending) -> None:
                 history.violate(
                     "quiescent_liveness", f"{device.name} still waits to send {entry.client_message_id[:8]}"
                 )
+            elif entry.failed_code == "INVALID_MESSAGE" and _copied(history, entry, device.user_id):
+                continue
             elif entry.failed_code != "NOT_A_MEMBER":
                 history.violate(
                     "no_silent_message_loss",
                     f"{device.name}: {entry.client_message_id[:8]} failed, {entry.failed_code}",
                 )
-            elif not _was_outside(history, entry.chat_id, device.user_id):
+            elif not history.was_outside(entry.chat_id, device.user_id):
                 history.violate(
                     "no_silent_message_loss",
                     f"{device.name}: {entry.client_message_id[:8]} was refused as NOT_A_MEMBER; they always were one",
@@ -203,6 +209,22 @@ def quiescent_liveness(ending: Ending) -> None:
     for partition, lag in ending.lag.items():
         if lag:
             history.violate("quiescent_liveness", f"{partition} has {lag} records that fanout did not commit")
+
+
+def dead_letters(ending: Ending) -> None:
+    """What cannot be read is buried, once or more, and nothing else ever is (I38, I39)."""
+    buried: dict[tuple[Partition, int], None] = {}
+    for record in ending.letters:
+        metadata = msgspec.json.decode(record.value or b"", type=LetterBody).dlq_metadata
+        buried[Partition(metadata.original_topic, metadata.original_partition), metadata.original_offset] = None
+    for partition, offset in ending.history.poison:
+        if (partition, offset) not in buried:
+            ending.history.violate(
+                "poison_pill_bounded", f"{partition.topic}/{partition.number}@{offset} has no letter"
+            )
+    for partition, offset in buried:
+        if (partition, offset) not in ending.history.poison:
+            ending.history.violate("transient_not_dlq", f"{partition.topic}/{partition.number}@{offset} was buried")
 
 
 def client_complete(ending: Ending) -> None:
@@ -220,5 +242,7 @@ def client_complete(ending: Ending) -> None:
                     break
 
 
-def _was_outside(history: History, chat_id: str, user_id: str) -> bool:
-    return any(role is None for _, role in history.roles.get((chat_id, user_id), []))
+def _copied(history: History, entry: OutboxEntry, user_id: str) -> bool:
+    """Another sender used the same id in the same chat."""
+    drafts = history.sends.get((entry.chat_id, entry.client_message_id), [])
+    return any(draft.sender_id != user_id for draft in drafts)

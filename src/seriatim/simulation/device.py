@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from random import Random
 
+import msgspec
+
 from seriatim.domain.message import Message
 from seriatim.protocol.client_actions import (
     Action,
@@ -16,13 +18,15 @@ from seriatim.protocol.client_actions import (
 from seriatim.protocol.client_session import ClientSession, State
 from seriatim.protocol.client_store import MemoryClientStore
 from seriatim.protocol.codec import UnknownType, decode_server_frame, encode
-from seriatim.protocol.frames import Ack, MessageAck, MessageBatch, MessageFrame, ServerFrame
+from seriatim.protocol.frames import Ack, ClientFrame, MessageAck, MessageBatch, MessageFrame, ServerFrame, SyncRequest
 from seriatim.simulation.checkers import DeviceReport
 from seriatim.simulation.history import History
 from seriatim.simulation.link import Link
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.trace import Trace
+
+PAGE_SLOTS = 3
 
 
 class RecordingStore(MemoryClientStore):
@@ -149,7 +153,7 @@ class Device:
             match action:
                 case Transmit(frame=frame):
                     if self.link is not None:
-                        self.link.send(encode(frame))
+                        self.link.send(encode(_in_small_pages(frame)))
                 case Deliver(message=message):
                     self.delivered.setdefault(message.chat_id, []).append(message.sequence)
                     self._note(f"has {message.chat_id} #{message.sequence} {message.content!r}")
@@ -232,6 +236,11 @@ class Device:
         )
 
 
+def _in_small_pages(frame: ClientFrame) -> ClientFrame:
+    """Few messages are sent in a schedule; with the usual page of a hundred no sync would need a second one."""
+    return msgspec.structs.replace(frame, limit=PAGE_SLOTS) if isinstance(frame, SyncRequest) else frame
+
+
 class LinkView:
     """What one connection was shown of one chat. Once synced, nothing may be skipped on it."""
 
@@ -240,15 +249,19 @@ class LinkView:
         self._chat_id = chat_id
         self._history = history
         self._floor: int | None = None  # the device's cursor when this connection had synced the chat
+        self._synced_at = 0.0
         self.seen: dict[int, None] = {}
 
     def paged(self, sequences: list[int], *, complete: bool) -> None:
         self.seen.update(dict.fromkeys(sequences))
         if complete and self._floor is None:
             self._floor = max([self._device.store.cursor(self._chat_id), *sequences])
+            self._synced_at = self._history.now
 
     def pushed(self, sequence: int) -> None:
         slots = self._history.slots.get(self._chat_id, {})
+        if self._history.was_outside(self._chat_id, self._device.user_id, since=self._synced_at):
+            self._floor = None  # a removal ends what a sync began
         if self._floor is not None:
             skipped = [
                 below

@@ -64,8 +64,9 @@ class History(StoreWatcher):
         self.published: dict[str, dict[int, str]] = {}  # first occurrence: sequence -> message_id
         self.highest_published: dict[str, int] = {}
         self.events_appended = 0
-        self.receipts: dict[tuple[str, str], Receipt] = {}
-        self.sends: dict[tuple[str, str], Draft] = {}
+        self.receipts: dict[tuple[str, str, str], Receipt] = {}
+        self.sends: dict[tuple[str, str], list[Draft]] = {}  # several senders may use one id, though they should not
+        self.poison: dict[tuple[Partition, int], None] = {}
         self.acks = 0
         self.exposures: list[Exposure] = []
         self.showings: list[Showing] = []
@@ -133,10 +134,18 @@ class History(StoreWatcher):
         changes = self.roles.get((chat_id, user_id))
         return changes[-1][1] if changes else None
 
+    def was_outside(self, chat_id: str, user_id: str, *, since: float = 0.0) -> bool:
+        """The user was removed at some time from then on."""
+        return any(role is None and at >= since for at, role in self.roles.get((chat_id, user_id), ()))
+
+    @property
+    def now(self) -> float:
+        return self._loop.time()
+
     # --- the event log ----------------------------------------------------------------------------------------------
 
     def appended(self, record: Record) -> None:
-        if record.partition.topic != MESSAGES:
+        if record.partition.topic != MESSAGES or (record.partition, record.offset) in self.poison:
             return
         self.events_appended += 1
         try:
@@ -182,7 +191,7 @@ class History(StoreWatcher):
     # --- sends and answers ------------------------------------------------------------------------------------------
 
     def submitted(self, draft: Draft) -> None:
-        self.sends[draft.chat_id, draft.client_message_id] = draft
+        self.sends.setdefault((draft.chat_id, draft.client_message_id), []).append(draft)
 
     def decided(self, draft: Draft, outcome: Receipt | SeriatimError) -> None:
         """The durability plane answered. From a receipt on, nothing may undo it."""
@@ -200,7 +209,7 @@ class History(StoreWatcher):
             self.violate("effectively_once", f"{where} was acked with somebody else's message")
         if outcome.sequence not in self.published.get(draft.chat_id, {}):
             self.violate("ack_implies_published", f"{where} was acked before it was published")
-        first = self.receipts.setdefault((draft.chat_id, draft.client_message_id), outcome)
+        first = self.receipts.setdefault((draft.chat_id, draft.client_message_id, draft.sender_id), outcome)
         if (first.sequence, first.message_id) != (outcome.sequence, outcome.message_id):
             self.violate("effectively_once", f"{where} was acked before as #{first.sequence}")
 

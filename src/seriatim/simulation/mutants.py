@@ -14,7 +14,7 @@ from seriatim.connection.chat_cursor import ChatCursor, Held, Phase
 from seriatim.connection.outbound import Outbound
 from seriatim.connection.probe import Probe
 from seriatim.connection.registration import Registrations
-from seriatim.domain.message import Receipt, Slot
+from seriatim.domain.message import Draft, Receipt, Slot
 from seriatim.durability import prefix, verdicts
 from seriatim.durability.patience import Deadline
 from seriatim.durability.pipeline import ChatPipeline, Pending
@@ -26,7 +26,7 @@ from seriatim.engines.memory.message_log import MemoryMessageLog
 from seriatim.fanout import recipients
 from seriatim.fanout.worker import PartitionWorker
 from seriatim.ports.event_log import Record
-from seriatim.ports.message_log import KeyTaken, SenderGone, SlotTaken
+from seriatim.ports.message_log import Key, KeyTaken, SenderGone, SlotTaken
 from seriatim.protocol.timeline import Timeline
 from seriatim.simulation.tight import BUFFER_FRAMES
 
@@ -95,6 +95,15 @@ def no_idempotency_key() -> Sequence[Patch]:
 
 def membership_checked_early() -> Sequence[Patch]:
     return _ignoring(SenderGone)
+
+
+def key_not_bound_to_sender() -> Sequence[Patch]:
+    original = verdicts.judge_key
+
+    def judge_key(draft: Draft, digest: str, key: Key, *, member: bool) -> verdicts.Hit | verdicts.Refusal:
+        return original(draft, digest, msgspec.structs.replace(key, sender_id=draft.sender_id), member=member)
+
+    return [(verdicts, "judge_key", judge_key)]
 
 
 # --- publishing -----------------------------------------------------------------------------------------------------
@@ -263,6 +272,13 @@ def commit_before_processing() -> Sequence[Patch]:
     return [(PartitionWorker, "process", process)]
 
 
+def poison_skipped() -> Sequence[Patch]:
+    async def recover(self: PartitionWorker, record: Record, error: Exception, attempts: int) -> bool:
+        return True
+
+    return [(PartitionWorker, "recover", recover)]
+
+
 _ALL = (
     Mutant(
         name="reader-ignores-holes",
@@ -291,6 +307,13 @@ _ALL = (
         hole="H7",
         patches=no_idempotency_key,
         profile="network",
+    ),
+    Mutant(
+        name="key-not-bound-to-sender",
+        removes="a key answers only the sender who made it",
+        hole="H14",
+        patches=key_not_bound_to_sender,
+        profile="calm",
     ),
     Mutant(
         name="membership-checked-early",
@@ -408,6 +431,12 @@ _ALL = (
         hole="H12",
         patches=commit_before_processing,
         profile="crashes",
+    ),
+    Mutant(
+        name="poison-skipped",
+        removes="a record that cannot be read is buried before it is passed",
+        hole="H13",
+        patches=poison_skipped,
     ),
 )
 

@@ -10,10 +10,12 @@ from typing import TypeVar
 
 from seriatim.domain.chat import Chat, ChatType, Membership, Role
 from seriatim.domain.times import iso
+from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Partition
 from seriatim.ports.message_log import Standing
 from seriatim.simulation.checkers import Ending, judge
 from seriatim.simulation.cluster import (
     GROUP,
+    PARTITIONS,
     ApiServer,
     FanoutServer,
     GatewayServer,
@@ -40,6 +42,7 @@ QUIET_MAX_S = 170.0  # longer than every server timer that heals something, shor
 SETTLED_S = 50.0  # after this every heartbeat has come round once
 PROMPT_S = 8.0  # a push takes milliseconds; an own message above a hole is asked for after a few seconds
 LOOK_EVERY_S = 2.0
+COPYCATS = 0.03  # of the sends use an id that somebody else used before
 
 
 def run_schedule(
@@ -95,6 +98,8 @@ class World:
             self._plan_sends()
             if self.random.random() < 0.3:
                 self._plan_rudeness()
+            if self.random.random() < 0.2:
+                self.at(TROUBLE_S * self.random.random(), self._poison)
             self.incidents.plan()
             self.loop.run_until(TROUBLE_S)
             self._heal()
@@ -152,11 +157,26 @@ class World:
             self.history.rude[device.user_id] = None
             self.at(2 + self.random.random() * TROUBLE_S, device.ack_rudely, chat_id, bogus)
 
+    def _poison(self) -> None:
+        """Something that is no event gets into the event log."""
+        broker = self.stores.broker
+        partition = Partition(MESSAGES, self._upto(PARTITIONS[MESSAGES]))
+        self.history.poison[partition, broker.end_offsets(MESSAGES)[partition]] = None
+        self.site.note("world", f"poison in {partition.topic}/{partition.number}")
+        broker.append(partition, [(b"chat_1", b"{not json", ())], EPOCH_MS)
+
     def _send(self, device: Device, chat_id: str, content: str) -> None:
         self.sends += 1
-        bits = self.random.getrandbits(128)
-        text = f"{bits:032x}"
-        client_message_id = f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
+        others = [
+            key
+            for (chat, key), drafts in self.history.sends.items()
+            if chat == chat_id and all(draft.sender_id != device.user_id for draft in drafts)
+        ]
+        if others and self.random.random() < COPYCATS:
+            client_message_id = others[-1]  # whoever used it first keeps it
+        else:
+            text = f"{self.random.getrandbits(128):032x}"
+            client_message_id = f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
         device.process.run(device.send, chat_id, client_message_id, content)
 
     def _heal(self) -> None:
@@ -230,6 +250,7 @@ class World:
                 history=self.history,
                 store=self.stores.store,
                 devices=[device.report() for device in self.devices],
+                letters=self.stores.broker.records(DEAD_LETTERS),
                 lag={f"{partition.topic}/{partition.number}": count for partition, count in lag.items()},
                 buffers_max=high_water(),
                 buffer_limit=BUFFER_FRAMES,

@@ -1,43 +1,35 @@
-"""A gateway with nothing real around it: virtual time, a socket that remembers, a durability whose answers we choose."""
+"""A started gateway with nothing real around it, in virtual time, and small words for what clients do."""
 
 import asyncio
 import functools
 import selectors
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import ParamSpec
-
-import msgspec
 
 from seriatim.connection.connection import Connection
 from seriatim.connection.gateway import Gateway
-from seriatim.connection.observe import Unobserved
 from seriatim.connection.socket import Identity
-from seriatim.domain.breaker import BreakerState
-from seriatim.domain.errors import SeriatimError
-from seriatim.domain.message import Draft, Message, Receipt
-from seriatim.ports.directory import CachedMembers, Registration
-from seriatim.ports.durability import Answer, PrefixPage
-from seriatim.ports.push import Delivery, Parcel, ParcelReceiver
-from seriatim.protocol.codec import decode_server_frame, encode
-from seriatim.protocol.frames import (
-    Ack,
-    ClientFrame,
-    CloseReason,
-    ConnectionClosing,
-    ErrorFrame,
-    MessageBatch,
-    MessageFrame,
-    SendMessage,
-    ServerFrame,
-    SyncRequest,
+from seriatim.ports.push import Delivery
+from seriatim.protocol.codec import encode
+from seriatim.protocol.frames import Ack, ClientFrame, SendMessage, SyncRequest
+from tests.unit.connection.doubles import (
+    CHAT,
+    UUID,
+    FakeClock,
+    FakeDirectory,
+    FakeDurability,
+    FakePush,
+    FakeSocket,
+    FakeSubscriber,
+    Observed,
+    a_message,
 )
 
 P = ParamSpec("P")
-UUID = "550e8400-e29b-41d4-a716-446655440000"
-CHAT, USER, DEVICE, GATEWAY = "chat_a", "user_1", "device_1", "gw_1"
+USER, DEVICE, GATEWAY = "user_1", "device_1", "gw_1"
 
 
-# --- time ------------------------------------------------------------------------------------------------------------
+# --- time ----------------------------------------------------------------------------------------------------------
 
 
 def virtual_time(test: Callable[P, Coroutine[object, object, None]]) -> Callable[P, None]:
@@ -73,207 +65,10 @@ class _SkippingLoop(asyncio.SelectorEventLoop):
         return self._skipping.now
 
 
-class FakeClock:
-    """`chance` is what `random` answers; bits count up, so ids are distinct."""
-
-    def __init__(self, chance: float = 0.0) -> None:
-        self.chance = chance
-        self._bits = 0
-
-    def now_ms(self) -> int:
-        return 1_769_783_400_000 + int(self.monotonic() * 1000)
-
-    def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
-
-    def random(self) -> float:
-        return self.chance
-
-    def random_bits(self, bits: int) -> int:
-        self._bits += 1
-        return self._bits
-
-
 async def turns(count: int = 5) -> None:
     """Lets everything that is ready happen; no time passes."""
     for _ in range(count):
         await asyncio.sleep(0)
-
-
-# --- the world around a gateway ----------------------------------------------------------------------------------------
-
-
-class FakeSocket:
-    def __init__(self) -> None:
-        self.room = True
-        self.writes: list[list[bytes]] = []
-        self.pings = 0
-        self.ponged: Callable[[], None] = lambda: None  # how the peer answers a ping
-        self.closed: tuple[int, str] | None = None
-
-    @property
-    def writable(self) -> bool:
-        return self.room
-
-    def write(self, frames: Sequence[bytes]) -> None:
-        assert self.closed is None, "a frame after the close"
-        self.writes.append(list(frames))
-
-    def ping(self) -> None:
-        self.pings += 1
-        self.ponged()
-
-    def close(self, code: int, reason: str) -> None:
-        assert self.closed is None, "closed twice"
-        self.closed = (code, reason)
-
-    @property
-    def frames(self) -> list[ServerFrame]:
-        decoded = [decode_server_frame(frame) for frames in self.writes for frame in frames]
-        return [frame for frame in decoded if isinstance(frame, ServerFrame)]
-
-    def of(self, kind: type[msgspec.Struct]) -> list[ServerFrame]:
-        return [frame for frame in self.frames if type(frame) is kind]
-
-    @property
-    def messages(self) -> list[int]:
-        return [frame.sequence for frame in self.frames if type(frame) is MessageFrame]
-
-    @property
-    def batches(self) -> list[MessageBatch]:
-        return [frame for frame in self.frames if isinstance(frame, MessageBatch)]
-
-    @property
-    def errors(self) -> list[ErrorFrame]:
-        return [frame for frame in self.frames if isinstance(frame, ErrorFrame)]
-
-    @property
-    def codes(self) -> list[str]:
-        return [frame.code for frame in self.errors]
-
-    @property
-    def closing(self) -> ConnectionClosing | None:
-        return next((frame for frame in self.frames if isinstance(frame, ConnectionClosing)), None)
-
-
-class FakeDurability:
-    """Chats are lists of sequences. Reads can be failed or held; submits are answered by the test."""
-
-    def __init__(self) -> None:
-        self.chats: dict[str, list[int]] = {}
-        self.submitted: list[tuple[Draft, float, Answer]] = []
-        self.reads: list[tuple[str, int, int]] = []  # chat, after, limit
-        self.acks: list[tuple[str, int]] = []
-        self.heads_asked: list[Sequence[str]] = []
-        self.failures: list[SeriatimError] = []  # raised by the next calls, one each
-        self.content = "Hi"
-        self.gate = asyncio.Event()  # closed: every asynchronous call waits
-        self.gate.set()
-
-    def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
-        self.submitted.append((draft, deadline, answer))
-
-    def answer(self, index: int, outcome: Receipt | SeriatimError) -> None:
-        self.submitted[index][2](outcome)
-
-    async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
-        self.reads.append((chat_id, after, limit))
-        await self._pass()
-        stored = self.chats.get(chat_id, [])
-        above = [sequence for sequence in stored if sequence > after]
-        through = above[limit - 1] if len(above) > limit else max(stored, default=0)
-        found = tuple(a_message(sequence, chat_id, self.content) for sequence in above[:limit])
-        return PrefixPage(messages=found, through=through, has_more=len(above) > limit)
-
-    async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, timeout_s: float) -> None:
-        self.acks.append((chat_id, sequence))
-        await self._pass()
-
-    async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
-        self.heads_asked.append(chat_ids)
-        await self._pass()
-        return {chat_id: max(self.chats[chat_id]) for chat_id in chat_ids if self.chats.get(chat_id)}
-
-    async def _pass(self) -> None:
-        await asyncio.sleep(0)
-        await self.gate.wait()
-        if self.failures:
-            raise self.failures.pop(0)
-
-
-class FakeDirectory:
-    def __init__(self) -> None:
-        self.registered: dict[str, Registration] = {}
-        self.failure: SeriatimError | None = None
-        self.during_register: Callable[[], None] = lambda: None
-
-    async def register(self, registrations: Sequence[Registration], *, timeout_s: float) -> None:
-        await asyncio.sleep(0)
-        if self.failure is not None:
-            raise self.failure
-        self.registered.update({each.connection_id: each for each in registrations})
-        self.during_register()
-
-    async def unregister(self, registration: Registration, *, timeout_s: float) -> None:
-        await asyncio.sleep(0)
-        self.registered.pop(registration.connection_id, None)
-
-    async def connections(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Sequence[Registration]]:
-        await asyncio.sleep(0)
-        return {user: [each for each in self.registered.values() if each.user_id == user] for user in user_ids}
-
-    async def cached_members(self, chat_id: str, *, timeout_s: float) -> CachedMembers | None:
-        raise AssertionError("a gateway routes nothing")
-
-    async def cache_members(self, chat_id: str, members: CachedMembers, *, timeout_s: float) -> None:
-        raise AssertionError("a gateway routes nothing")
-
-    async def forget_members(self, chat_id: str, *, timeout_s: float) -> None:
-        raise AssertionError("a gateway routes nothing")
-
-
-class FakePush:
-    def __init__(self) -> None:
-        self.published: list[tuple[str, Parcel]] = []
-
-    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
-        self.published.extend(parcels)
-        return [True] * len(parcels)
-
-
-class FakeSubscriber:
-    def __init__(self) -> None:
-        self.subscribed: list[str] = []
-
-    async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
-        self.subscribed.append(gateway_id)
-
-    async def unsubscribe(self, gateway_id: str) -> None:
-        self.subscribed.remove(gateway_id)
-
-
-class Observed(Unobserved):
-    def __init__(self) -> None:
-        self.high: list[int] = []
-        self.ends: list[CloseReason | None] = []
-        self.unknown: list[str] = []
-        self.breaker_states: list[BreakerState] = []
-        self.strays = 0
-
-    def buffer_high(self, frames: int) -> None:
-        self.high.append(frames)
-
-    def connection_closed(self, reason: CloseReason | None) -> None:
-        self.ends.append(reason)
-
-    def unknown_frame(self, frame_type: str) -> None:
-        self.unknown.append(frame_type)
-
-    def breaker(self, state: BreakerState) -> None:
-        self.breaker_states.append(state)
-
-    def unknown_connection(self) -> None:
-        self.strays += 1
 
 
 class World:
@@ -355,7 +150,7 @@ def with_world(test: Callable[[World], Awaitable[None]] | None = None, *, chance
     return decorate if test is None else decorate(test)
 
 
-# --- small things ------------------------------------------------------------------------------------------------------
+# --- small things --------------------------------------------------------------------------------------------------
 
 
 async def ask(connection: Connection, *frames: ClientFrame) -> None:
@@ -375,22 +170,3 @@ def an_ack(sequence: int, chat_id: str = CHAT) -> Ack:
 
 def a_sync(after: int, chat_id: str = CHAT, limit: int = 100) -> SyncRequest:
     return SyncRequest(chat_id=chat_id, last_acked_sequence=after, limit=limit)
-
-
-def a_message(sequence: int, chat_id: str = CHAT, content: str = "Hi") -> Message:
-    return Message(
-        message_id=f"msg_{sequence}",
-        chat_id=chat_id,
-        sequence=sequence,
-        sender_id="user_2",
-        client_message_id=UUID,
-        content=content,
-        content_type="text/plain",
-        created_at="2026-01-30T14:30:00.000Z",
-    )
-
-
-def a_receipt(sequence: int, prev: int | None = None) -> Receipt:
-    return Receipt(
-        message_id=f"msg_{sequence}", sequence=sequence, created_at="2026-01-30T14:30:00.000Z", prev_sequence=prev
-    )

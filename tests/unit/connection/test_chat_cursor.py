@@ -35,7 +35,7 @@ def sent(cursor: ChatCursor) -> list[int]:
     return found
 
 
-# --- live ------------------------------------------------------------------------------------------------------------
+# --- live ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_message_whose_predecessor_was_delivered_is_sent() -> None:
@@ -124,7 +124,7 @@ def test_h9_a_head_that_was_delivered_is_nothing_missing() -> None:
     assert not cursor.behind
 
 
-# --- the connection's own messages -----------------------------------------------------------------------------------
+# --- the connection's own messages ---------------------------------------------------------------------------------
 
 
 def test_h18_an_own_message_advances_the_cursor_without_being_sent() -> None:
@@ -158,7 +158,7 @@ def test_h18_an_own_message_is_not_echoed_even_if_it_was_stored_while_lagging() 
     assert sent(cursor) == [41, 43]
 
 
-# --- syncing -----------------------------------------------------------------------------------------------------------
+# --- syncing -------------------------------------------------------------------------------------------------------
 
 
 def test_h16_a_live_message_waits_for_the_pages() -> None:
@@ -183,9 +183,9 @@ def test_h16_a_live_message_covered_by_the_page_is_not_sent_again() -> None:
 def test_a_chat_is_live_only_after_its_last_page() -> None:
     cursor = ChatCursor("chat_a")
     cursor.page_sent(cursor.sync_started(0), 100, has_more=True)
-    assert cursor.phase is Phase.SYNCING
+    phases = [cursor.phase]
     cursor.page_sent(cursor.sync_started(100), 130, has_more=False)
-    assert cursor.phase is Phase.LIVE
+    assert [*phases, cursor.phase] == [Phase.SYNCING, Phase.LIVE]
 
 
 def test_a_cursor_beyond_the_end_is_corrected_and_later_messages_are_not_lost() -> None:
@@ -236,7 +236,7 @@ def test_a_client_that_steps_back_is_still_owed_what_it_was_sent_before() -> Non
     assert cursor.behind
 
 
-# --- lagging -----------------------------------------------------------------------------------------------------------
+# --- lagging -------------------------------------------------------------------------------------------------------
 
 
 def test_h17_a_lagging_chat_stands_still_and_remembers_that_something_is_missing() -> None:
@@ -271,7 +271,7 @@ def test_a_chat_never_synced_is_owed_from_the_lowest_push_that_found_no_room() -
     assert cursor.clamp(52) == 0
 
 
-# --- acknowledging -----------------------------------------------------------------------------------------------------
+# --- acknowledging -------------------------------------------------------------------------------------------------
 
 
 def test_h15_an_ack_counts_only_up_to_what_was_delivered() -> None:
@@ -290,7 +290,7 @@ def test_h15_acks_of_an_unsynced_chat_count_for_nothing() -> None:
     assert ChatCursor("chat_a").clamp(42) == 0
 
 
-# --- any order whatever --------------------------------------------------------------------------------------------------
+# --- any order whatever --------------------------------------------------------------------------------------------
 
 
 class _Model:

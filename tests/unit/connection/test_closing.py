@@ -6,7 +6,8 @@ import pytest
 
 from seriatim.domain.limits import CONNECTION_AGE_JITTER_S, CONNECTION_AGE_MAX_S
 from seriatim.protocol.frames import CloseReason, ConnectionClosing, MessageAck
-from tests.unit.connection.kit import CHAT, World, a_receipt, a_send, a_sync, an_ack, ask, turns, with_world
+from tests.unit.connection.doubles import CHAT, a_receipt
+from tests.unit.connection.kit import World, a_send, a_sync, an_ack, ask, turns, with_world
 
 
 @with_world
@@ -14,7 +15,7 @@ async def test_a_ping_leaves_every_30_seconds_and_a_pong_keeps_the_connection(wo
     _, socket = await world.connect()
     await asyncio.sleep(301)
     assert socket.pings == 10
-    assert socket.closed is None
+    assert socket.is_open
 
 
 @with_world
@@ -22,7 +23,7 @@ async def test_a_peer_that_answers_no_ping_is_closed_after_10_seconds(world: Wor
     _, socket = await world.connect()
     socket.ponged = lambda: None
     await asyncio.sleep(39.9)
-    assert socket.closed is None
+    assert socket.is_open
     await asyncio.sleep(0.2)
     assert socket.closed == (1001, "idle_timeout")
 
@@ -31,7 +32,7 @@ async def test_a_peer_that_answers_no_ping_is_closed_after_10_seconds(world: Wor
 async def test_a_connection_ends_with_its_token(world: World) -> None:
     _, socket = await world.connect(expires_in_s=20)
     await asyncio.sleep(19.9)
-    assert socket.closed is None
+    assert socket.is_open
     await asyncio.sleep(0.2)
     assert socket.closed == (1008, "token_expired")
     assert socket.closing is not None
@@ -43,7 +44,7 @@ async def test_a_connection_of_a_day_is_rotated_with_jitter(world: World) -> Non
     _, socket = await world.connect()
     lasts = CONNECTION_AGE_MAX_S + CONNECTION_AGE_JITTER_S / 2
     await asyncio.sleep(lasts - 1)
-    assert socket.closed is None
+    assert socket.is_open
     await asyncio.sleep(2)
     assert socket.closed == (1001, "max_connection_age")
 
@@ -109,7 +110,7 @@ def test_the_error_comes_before_the_closing(reason: str) -> None:
     run()
 
 
-# --- draining ----------------------------------------------------------------------------------------------------------
+# --- draining ------------------------------------------------------------------------------------------------------
 
 
 @with_world(chance=0.5)
@@ -131,7 +132,7 @@ async def test_7_9_accepted_requests_are_answered_after_the_closing_and_pushes_a
     await turns()
     world.deliver(connection, 2, 1)
     await asyncio.sleep(2)
-    assert socket.closed is None
+    assert socket.is_open
     world.durability.answer(0, a_receipt(3))
     await draining
     assert [type(frame) for frame in socket.frames] == [ConnectionClosing, MessageAck]

@@ -6,17 +6,8 @@ from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, OutcomeUnknown
 from seriatim.ports.push import Delivery
 from seriatim.protocol.frames import CloseReason, MessageAck, MessageFrame
-from tests.unit.connection.kit import (
-    CHAT,
-    World,
-    a_message,
-    a_receipt,
-    a_send,
-    a_sync,
-    ask,
-    turns,
-    with_world,
-)
+from tests.unit.connection.doubles import CHAT, a_message, a_receipt
+from tests.unit.connection.kit import World, a_send, a_sync, ask, turns, with_world
 
 
 @with_world
@@ -119,7 +110,7 @@ async def test_h9_a_lost_last_push_is_found_by_the_probe_within_a_minute(world: 
     assert socket.messages == [2]
 
 
-# --- own messages ------------------------------------------------------------------------------------------------------
+# --- own messages --------------------------------------------------------------------------------------------------
 
 
 @with_world
@@ -145,7 +136,7 @@ async def test_h18_the_push_after_an_own_message_needs_no_fill(world: World) -> 
     assert world.durability.reads == []
 
 
-# --- syncing -------------------------------------------------------------------------------------------------------------
+# --- syncing -------------------------------------------------------------------------------------------------------
 
 
 @with_world
@@ -205,7 +196,7 @@ async def test_a_chat_whose_first_sync_failed_is_delivered_as_it_comes(world: Wo
     assert socket.messages == [9]
 
 
-# --- slow consumers ------------------------------------------------------------------------------------------------------
+# --- slow consumers ------------------------------------------------------------------------------------------------
 
 
 async def push_many(world: World, count: int) -> None:
@@ -224,7 +215,7 @@ async def test_s26_a_slow_consumer_is_warned_has_5_seconds_and_is_closed(world: 
     assert world.observed.high == [810]
     await push_many(world, 960)
     await asyncio.sleep(4.9)
-    assert socket.closed is None
+    assert socket.is_open
     await asyncio.sleep(0.2)
     assert socket.closed == (1008, "slow_consumer")
     assert world.observed.ends == [CloseReason.SLOW_CONSUMER]
@@ -253,7 +244,7 @@ async def test_s26_a_consumer_that_drains_in_time_stays_and_the_warning_overtook
     socket.room = True
     connection.writable()
     await asyncio.sleep(10)
-    assert socket.closed is None
+    assert socket.is_open
     assert socket.codes == ["SLOW_CONSUMER"]
     assert type(socket.frames[0]).__name__ == "ErrorFrame"
     assert socket.messages == list(range(2, 962))

@@ -6,7 +6,8 @@ from seriatim.domain.errors import Draining, OutcomeUnknown, ServiceUnavailable
 from seriatim.ports.push import CloseOrder
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import ConnectionEstablished, Heartbeat, HeartbeatAck, MessageFrame
-from tests.unit.connection.kit import CHAT, DEVICE, GATEWAY, FakeSocket, World, a_sync, turns, with_world
+from tests.unit.connection.doubles import CHAT, FakeSocket
+from tests.unit.connection.kit import DEVICE, GATEWAY, World, a_sync, turns, with_world
 
 
 @with_world
@@ -124,7 +125,7 @@ async def test_a_gateway_that_hears_nothing_takes_no_newcomers_until_it_hears_ag
     await world.connect()
 
 
-# --- the same device again ---------------------------------------------------------------------------------------------
+# --- the same device again -----------------------------------------------------------------------------------------
 
 
 @with_world
@@ -177,7 +178,7 @@ async def test_a_close_order_closes_the_connection_it_names(world: World) -> Non
     connection, socket = await world.connect()
     world.gateway.received(CloseOrder(connection_id="conn_x", reason="session_revoked"))
     world.gateway.received(CloseOrder(connection_id=connection.connection_id, reason="gibberish"))
-    assert socket.closed is None
+    assert socket.is_open
     world.gateway.received(CloseOrder(connection_id=connection.connection_id, reason="session_revoked"))
     assert socket.closed == (1008, "session_revoked")
 

@@ -6,20 +6,10 @@ from seriatim.domain.breaker import BreakerState
 from seriatim.domain.errors import CounterMissing, NotAMember, OutcomeUnknown
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import MessageAck, SendMessage
-from tests.unit.connection.kit import (
-    CHAT,
-    UUID,
-    World,
-    a_receipt,
-    a_send,
-    a_sync,
-    an_ack,
-    ask,
-    turns,
-    with_world,
-)
+from tests.unit.connection.doubles import CHAT, UUID, a_receipt
+from tests.unit.connection.kit import World, a_send, a_sync, an_ack, ask, turns, with_world
 
-# --- sends ---------------------------------------------------------------------------------------------------------------
+# --- sends ---------------------------------------------------------------------------------------------------------
 
 
 @with_world
@@ -95,7 +85,7 @@ async def test_s30_a_queue_full_for_30_seconds_sheds_the_connection(world: World
     world.durability.gate.clear()
     await ask(connection, *[a_sync(0) for _ in range(101)])
     await asyncio.sleep(29.9)
-    assert socket.closed is None
+    assert socket.is_open
     await asyncio.sleep(0.2)
     assert socket.closed == (1013, "load_shedding")
 
@@ -122,7 +112,7 @@ async def test_answers_nobody_reads_are_bounded(world: World) -> None:
     assert len(socket.frames) <= 201
 
 
-# --- the breaker -----------------------------------------------------------------------------------------------------------
+# --- the breaker ---------------------------------------------------------------------------------------------------
 
 
 async def fail_sends(world: World, count: int, error: type[OutcomeUnknown | NotAMember]) -> None:
@@ -155,7 +145,7 @@ async def test_s28_after_30_seconds_one_probe_passes_and_its_success_closes_the_
     await ask(connection, a_send(12))
     assert len(world.durability.submitted) == 7
     assert world.gateway.breaker is BreakerState.CLOSED
-    assert socket.closed is None
+    assert socket.is_open
 
 
 @with_world
@@ -184,7 +174,7 @@ async def test_a_send_refused_by_the_breaker_gives_its_place_back(world: World) 
     assert "SERVER_BUSY" not in socket.codes
 
 
-# --- syncs -----------------------------------------------------------------------------------------------------------------
+# --- syncs ---------------------------------------------------------------------------------------------------------
 
 
 @with_world
@@ -247,7 +237,7 @@ async def test_a_bug_in_a_sync_is_an_internal_error_to_the_client(world: World) 
     assert [type(failure) for failure in seen] == [ZeroDivisionError]
 
 
-# --- acks ------------------------------------------------------------------------------------------------------------------
+# --- acks ----------------------------------------------------------------------------------------------------------
 
 
 @with_world

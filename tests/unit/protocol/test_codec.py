@@ -1,5 +1,6 @@
 """Text to frames: what is refused, what is forgiven, and what the author of a bad frame is told."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -43,7 +44,7 @@ def code(fields: dict[str, Any]) -> str:
     return refused(json.dumps(fields)).error.code
 
 
-# --- what is accepted ------------------------------------------------------------------------------------------------
+# --- what is accepted ----------------------------------------------------------------------------------------------
 
 
 def test_a_send_keeps_the_clients_spelling_of_its_id() -> None:
@@ -98,7 +99,7 @@ def test_content_is_measured_in_bytes_and_the_limit_itself_is_allowed() -> None:
     assert code(SEND | {"content": "é" * (CONTENT_BYTES_MAX // 2) + "x"}) == "MESSAGE_TOO_LARGE"
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------------
+# --- what is refused -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -184,7 +185,7 @@ _json = st.recursive(
 )
 _types = st.sampled_from(["send_message", "ack", "sync_request", "heartbeat"]) | _json
 _names = ["client_message_id", "chat_id", "content", "content_type", "last_acked_sequence", "limit", "payload"]
-_fields = st.fixed_dictionaries({"type": _types}, optional={name: _json for name in [*_names, "request_id"]})
+_fields = st.fixed_dictionaries({"type": _types}, optional=dict.fromkeys([*_names, "request_id"], _json))
 
 
 @given(st.text() | st.binary() | _fields.map(json.dumps))
@@ -199,13 +200,11 @@ def test_whatever_a_client_sends_the_answer_is_a_frame_or_a_bad_frame(text: str 
 
 @given(st.text() | st.binary() | _fields.map(json.dumps))
 def test_whatever_a_server_sends_a_client_is_not_thrown_off(text: str | bytes) -> None:
-    try:
+    with contextlib.suppress(BadFrame):
         decode_server_frame(text)
-    except BadFrame:
-        pass
 
 
-# --- what the server sends ---------------------------------------------------------------------------------------------
+# --- what the server sends -----------------------------------------------------------------------------------------
 
 
 def message(sequence: int, content: str = "Hi") -> Message:
@@ -221,7 +220,7 @@ def message(sequence: int, content: str = "Hi") -> Message:
     )
 
 
-@given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1), st.integers(1, SEQUENCE_MAX))
+@given(st.text(st.characters(codec="utf-8"), min_size=1), st.integers(1, SEQUENCE_MAX))
 def test_a_server_frame_survives_the_wire(content: str, sequence: int) -> None:
     frame = message_frame(message(sequence, content), None)
     assert decode_server_frame(encode(frame)) == frame
@@ -261,7 +260,7 @@ def test_an_error_frame_carries_the_details() -> None:
     assert error_frame(MessageTooLarge("too large")).details == {"max_bytes": CONTENT_BYTES_MAX}
 
 
-# --- batches -----------------------------------------------------------------------------------------------------------
+# --- batches -------------------------------------------------------------------------------------------------------
 
 
 def test_a_batch_names_the_predecessor_of_each_item_but_the_first() -> None:

@@ -39,7 +39,7 @@ def codes(actions: list[Action]) -> list[str]:
     return [action.frame.code for action in actions if isinstance(action, Reply)]
 
 
-# --- requests ----------------------------------------------------------------------------------------------------------
+# --- requests ------------------------------------------------------------------------------------------------------
 
 
 def test_a_send_becomes_a_draft_by_the_tokens_user_with_a_lower_case_key() -> None:
@@ -67,7 +67,7 @@ def test_an_unknown_type_is_counted_and_not_answered() -> None:
     assert received(session(), '{"type":"typing_started"}') == [Ignored("typing_started")]
 
 
-# --- greeting ----------------------------------------------------------------------------------------------------------
+# --- greeting ------------------------------------------------------------------------------------------------------
 
 
 def test_frames_before_the_greeting_wait_and_are_handled_in_order_after_it() -> None:
@@ -85,7 +85,7 @@ def test_frames_before_the_greeting_are_bounded_and_the_rest_is_told_so() -> Non
     assert len(machine.greeted(1.0)) == 100
 
 
-# --- broken clients ------------------------------------------------------------------------------------------------------
+# --- broken clients ------------------------------------------------------------------------------------------------
 
 
 def test_s27_an_invalid_frame_is_answered_each_time() -> None:
@@ -117,7 +117,7 @@ def test_only_malformed_frames_count_toward_the_protocol_error() -> None:
     assert machine.phase is Phase.OPEN
 
 
-# --- liveness ------------------------------------------------------------------------------------------------------------
+# --- liveness ------------------------------------------------------------------------------------------------------
 
 
 def test_a_ping_leaves_every_30_seconds() -> None:
@@ -146,7 +146,7 @@ def test_any_sign_of_life_answers_a_ping(sign: str) -> None:
     assert machine.timer(40.0) == []
 
 
-# --- lifetime ------------------------------------------------------------------------------------------------------------
+# --- lifetime ------------------------------------------------------------------------------------------------------
 
 
 def test_the_connection_ends_with_its_token() -> None:
@@ -161,7 +161,7 @@ def test_an_old_connection_is_rotated() -> None:
     assert machine.timer(13.0) == [Close(CloseReason.MAX_CONNECTION_AGE)]
 
 
-# --- closing -------------------------------------------------------------------------------------------------------------
+# --- closing -------------------------------------------------------------------------------------------------------
 
 
 def test_requests_during_a_drain_are_refused_and_may_be_sent_elsewhere() -> None:

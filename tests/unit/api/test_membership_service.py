@@ -1,0 +1,215 @@
+"""Membership changes: committed first, told afterwards; what is committed stands, whoever could not be told."""
+
+import pytest
+
+from seriatim.api.membership import MembershipObserver, MembershipService
+from seriatim.domain import limits
+from seriatim.domain.chat import Chat, ChatType, Role
+from seriatim.domain.errors import AlreadyAMember, Forbidden, NotAMember, OutcomeUnknown
+from seriatim.domain.events import ChangeType, ChatCreated, decode
+from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
+from seriatim.ports.directory import CachedMembers
+from seriatim.ports.event_log import CHATS, MEMBERSHIPS
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, simulated
+from tests.support.wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, ScriptedWire, with_before
+
+DAN = "user_dan"
+
+
+@simulated
+async def test_a_new_member_is_told_of_after_the_commit(bench: Bench) -> None:
+    desk = Desk(bench)
+    present: list[bool] = []
+    desk.node.events_wire.on("append", with_before(lambda: present.append(DAN in bench.store.members(CHAT))))
+    membership = await desk.service.add(CHAT, DAN, Role.MEMBER, by=ANN)
+    assert (membership.user_id, membership.role) == (DAN, Role.MEMBER)
+    assert present == [True]
+    [event] = bench.membership_events()
+    assert (event.chat_id, event.user_id, event.change_type) == (CHAT, DAN, ChangeType.ADDED)
+    assert (event.role, event.changed_by) == (Role.MEMBER, ANN)
+
+
+@simulated
+async def test_a_removal_is_told_of_after_the_commit(bench: Bench) -> None:
+    desk = Desk(bench)
+    present: list[bool] = []
+    desk.node.events_wire.on("append", with_before(lambda: present.append(BOB in bench.store.members(CHAT))))
+    await desk.service.remove(CHAT, BOB, by=ANN)
+    assert present == [False]
+    [event] = bench.membership_events()
+    assert (event.user_id, event.change_type, event.changed_by) == (BOB, ChangeType.REMOVED, ANN)
+
+
+@simulated
+async def test_once_a_removal_has_returned_nothing_of_the_removed_is_accepted(bench: Bench) -> None:
+    desk = Desk(bench)
+    await desk.service.remove(CHAT, BOB, by=ANN)
+    assert isinstance(await desk.node.failed(draft(1, sender_id=BOB)), NotAMember)
+
+
+@simulated
+async def test_who_leaves_is_named_as_the_one_who_changed_it(bench: Bench) -> None:
+    desk = Desk(bench)
+    await desk.service.leave(CHAT, CID)
+    [event] = bench.membership_events()
+    assert (event.user_id, event.change_type, event.changed_by) == (CID, ChangeType.REMOVED, CID)
+    assert CID not in bench.store.members(CHAT)
+
+
+@simulated
+async def test_a_changed_role_is_told_of(bench: Bench) -> None:
+    desk = Desk(bench)
+    membership = await desk.service.change_role(CHAT, BOB, Role.ADMIN, by=ANN)
+    [event] = bench.membership_events()
+    assert membership.role is event.role is Role.ADMIN
+    assert event.change_type is ChangeType.ROLE_CHANGED
+
+
+@simulated
+async def test_a_new_group_is_told_of_with_its_members(bench: Bench) -> None:
+    desk = Desk(bench)
+    await desk.service.create_group(_group("chat_new"), [BOB, CID])
+    [record] = bench.broker.records(CHATS)
+    event = decode(record.key, record.value)
+    assert isinstance(event, ChatCreated)
+    assert (event.chat_id, event.created_by, event.initial_members) == ("chat_new", ANN, (ANN, BOB, CID))
+    assert (await desk.node.stored(draft(1, chat_id="chat_new"))).sequence == 1
+
+
+@simulated
+async def test_a_refused_change_is_told_to_nobody(bench: Bench) -> None:
+    desk = Desk(bench)
+    with pytest.raises(AlreadyAMember):
+        await desk.service.add(CHAT, BOB, Role.MEMBER, by=ANN)
+    with pytest.raises(Forbidden):
+        await desk.service.remove(CHAT, CID, by=BOB)
+    with pytest.raises(NotAMember):
+        await desk.service.add(CHAT, DAN, Role.MEMBER, by=EVE)
+    assert bench.broker.records(MEMBERSHIPS) == []
+    assert desk.observer.untold_chats == []
+
+
+@simulated
+async def test_a_change_whose_commit_is_uncertain_is_an_error_and_told_to_nobody(bench: Bench) -> None:
+    desk = Desk(bench)
+    desk.node.wire.on("remove_member", LOST_RESPONSE)
+    with pytest.raises(OutcomeUnknown):
+        await desk.service.remove(CHAT, BOB, by=ANN)
+    assert bench.broker.records(MEMBERSHIPS) == []
+
+
+@simulated
+async def test_a_short_outage_of_the_event_log_is_waited_out(bench: Bench) -> None:
+    desk = Desk(bench)
+    desk.node.events_wire.on("append", *[UNAVAILABLE] * len(limits.LIFECYCLE_PAUSES_S))
+    await desk.service.remove(CHAT, BOB, by=ANN)
+    assert [event.user_id for event in bench.membership_events()] == [BOB]
+    assert desk.observer.untold_chats == []
+    assert bench.loop.time() >= sum(limits.LIFECYCLE_PAUSES_S)
+
+
+@simulated
+async def test_with_the_event_log_down_the_change_stands_the_cache_is_dropped_and_the_operator_told(
+    bench: Bench,
+) -> None:
+    desk = Desk(bench)
+    desk.node.events_wire.always("append", UNAVAILABLE)
+    await desk.cache(CachedMembers(1, (ANN, BOB, CID)))
+    await desk.service.remove(CHAT, BOB, by=ANN)
+    assert BOB not in bench.store.members(CHAT)
+    assert await desk.cached() is None
+    assert desk.observer.untold_chats == [CHAT]
+
+
+@simulated
+async def test_with_the_event_log_working_the_cache_is_left_to_its_readers(bench: Bench) -> None:
+    desk = Desk(bench)
+    cached = CachedMembers(1, (ANN, BOB, CID))
+    await desk.cache(cached)
+    await desk.service.remove(CHAT, BOB, by=ANN)
+    assert await desk.cached() == cached
+
+
+@simulated
+async def test_with_event_log_and_cache_down_the_change_still_stands(bench: Bench) -> None:
+    desk = Desk(bench)
+    desk.node.events_wire.always("append", LOST_REQUEST)
+    desk.directory_wire.always("forget_members", LOST_REQUEST)
+    await desk.service.remove(CHAT, BOB, by=ANN)
+    assert BOB not in bench.store.members(CHAT)
+    assert desk.observer.untold_chats == [CHAT]
+
+
+@simulated
+async def test_a_group_stands_although_nobody_could_be_told(bench: Bench) -> None:
+    desk = Desk(bench)
+    desk.node.events_wire.always("append", UNAVAILABLE)
+    await desk.service.create_group(_group("chat_new"), [BOB])
+    assert desk.observer.untold_chats == ["chat_new"]
+    assert sorted(bench.store.members("chat_new")) == [ANN, BOB]
+
+
+@simulated
+async def test_a_repeated_attempt_to_tell_is_recognisable_as_the_same_event(bench: Bench) -> None:
+    desk = Desk(bench)
+    desk.node.events_wire.on("append", LOST_RESPONSE)
+    await desk.service.remove(CHAT, BOB, by=ANN)
+    first, again = bench.membership_events()
+    assert first.envelope.event_id == again.envelope.event_id
+
+
+@simulated
+async def test_each_change_raises_the_version_that_later_messages_carry(bench: Bench) -> None:
+    desk = Desk(bench)
+    before = bench.counter().members_version
+    await desk.service.add(CHAT, DAN, Role.MEMBER, by=ANN)
+    await desk.service.change_role(CHAT, DAN, Role.ADMIN, by=ANN)
+    await desk.service.remove(CHAT, DAN, by=ANN)
+    await desk.service.leave(CHAT, CID)
+    await desk.node.stored(draft(1))
+    assert [event.members_version for event in bench.events()] == [before + 4]
+
+
+class Untold(MembershipObserver):
+    def __init__(self) -> None:
+        self.untold_chats: list[str] = []
+
+    def untold(self, chat_id: str) -> None:
+        self.untold_chats.append(chat_id)
+
+
+class Desk:
+    """The service on a bench, with a directory of its own."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.node = bench.node("api-1")
+        self.directory_wire = ScriptedWire()
+        self.directory = MemoryDirectory(MemoryRegistry(), self.directory_wire, self.node.clock.now_ms)
+        self.observer = Untold()
+        self.service = MembershipService(
+            catalog=self.node.catalog,
+            events=self.node.events,
+            directory=self.directory,
+            clock=self.node.clock,
+            producer_id="api-1",
+            observe=self.observer,
+        )
+
+    async def cache(self, members: CachedMembers) -> None:
+        await self.directory.cache_members(CHAT, members, timeout_s=1)
+
+    async def cached(self) -> CachedMembers | None:
+        return await self.directory.cached_members(CHAT, timeout_s=1)
+
+
+def _group(chat_id: str) -> Chat:
+    began = "2026-01-30T14:30:00.000Z"
+    return Chat(
+        chat_id=chat_id,
+        chat_type=ChatType.GROUP,
+        name="new",
+        created_by=ANN,
+        created_at=began,
+        updated_at=began,
+        member_count=0,
+    )

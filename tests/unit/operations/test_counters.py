@@ -1,0 +1,179 @@
+"""Repair of a lost counter: above everything anyone has seen, closed in between, and refused when it is not safe."""
+
+import asyncio
+
+import pytest
+
+from seriatim.domain import limits
+from seriatim.domain.chat import Role
+from seriatim.operations.counters import CounterDoctor, Repair, RepairRefused
+from tests.support.bench import ANN, BOB, CHAT, CID, Bench, Node, draft, simulated
+from tests.support.wire import with_before
+
+
+@simulated
+async def test_the_next_message_gets_the_highest_number_plus_one(bench: Bench) -> None:
+    bench.given_messages(7)
+    node = _lost(bench)
+    repair = await _repair(node, published=7)
+    assert repair == Repair(chat_id=CHAT, newest_slot=7, published=7, watermark=0, allocated=7, sealed=())
+    assert (await node.stored(draft(1))).sequence == 8
+
+
+@simulated
+async def test_the_counter_is_above_every_members_watermark(bench: Bench) -> None:
+    bench.given_messages(3)
+    for user_id, watermark in ((ANN, 2), (BOB, 9), (CID, 5)):
+        bench.store.put_watermark(user_id, CHAT, watermark)
+    repair = await _repair(_lost(bench), published=3)
+    assert (repair.watermark, repair.allocated) == (9, 9)
+
+
+@simulated
+async def test_the_counter_is_above_every_published_event(bench: Bench) -> None:
+    bench.given_messages(3)
+    repair = await _repair(_lost(bench), published=6)
+    assert (repair.published, repair.allocated) == (6, 6)
+
+
+@simulated
+async def test_the_counter_is_above_tombstones_too(bench: Bench) -> None:
+    bench.given_messages(3)
+    bench.put_tombstone(4)
+    repair = await _repair(_lost(bench), published=3)
+    assert (repair.newest_slot, repair.allocated) == (4, 4)
+
+
+@simulated
+async def test_a_margin_is_added_on_top(bench: Bench) -> None:
+    bench.given_messages(3)
+    node = _lost(bench)
+    repair = await _repair(node, published=3, margin=2)
+    assert (repair.allocated, repair.sealed) == (5, (4, 5))
+    assert (await node.stored(draft(1))).sequence == 6
+
+
+@simulated
+async def test_the_skipped_range_is_closed_so_that_readers_pass_it_at_once(bench: Bench) -> None:
+    bench.given_messages(3)
+    bench.store.put_watermark(BOB, CHAT, 6)
+    node = _lost(bench)
+    repair = await _repair(node, published=3)
+    assert repair.sealed == (4, 5, 6)
+    assert bench.tombstones() == [4, 5, 6]
+    began = bench.loop.time()
+    receipt = await node.stored(draft(1))
+    assert bench.loop.time() - began < 0.1
+    assert receipt.sequence == 7
+    assert [message.sequence for message in await node.read_all(BOB, after=6)] == [7]
+
+
+@simulated
+async def test_an_empty_chat_starts_at_one_again(bench: Bench) -> None:
+    node = _lost(bench)
+    await _repair(node, published=0)
+    assert (await node.stored(draft(1))).sequence == 1
+
+
+@simulated
+async def test_what_was_not_published_before_the_loss_is_published_after_the_repair(bench: Bench) -> None:
+    bench.given_messages(5)
+    node = _lost(bench)
+    await _repair(node, published=3)
+    assert bench.counter().dirty_at_ms is not None
+    reconciling = node.start_reconciler()
+    await asyncio.sleep(limits.RECONCILE_AFTER_S + 2 * limits.RECONCILE_EVERY_S)
+    assert bench.published() == [4, 5]
+    assert bench.counter().dirty_at_ms is None
+    assert not reconciling.done()
+
+
+@simulated
+async def test_when_everything_is_published_the_chat_is_clean(bench: Bench) -> None:
+    bench.given_messages(5)
+    await _repair(_lost(bench), published=5)
+    assert bench.counter().dirty_at_ms is None
+
+
+@simulated
+async def test_the_membership_version_is_above_all_earlier_ones_and_those_of_earlier_repairs(bench: Bench) -> None:
+    node = bench.node()
+    for _ in range(3):
+        await node.catalog.add_member(CHAT, "user_dan", Role.MEMBER, by=ANN, now_ms=0, timeout_s=1)
+        await node.catalog.remove_member(CHAT, "user_dan", by=ANN, now_ms=0, timeout_s=1)
+    versions = [bench.counter().members_version]
+    for _ in range(2):
+        bench.store.lose_counter(CHAT)
+        await _repair(node, published=0)
+        versions.append(bench.counter().members_version)
+        await node.catalog.add_member(CHAT, "user_dan", Role.MEMBER, by=ANN, now_ms=0, timeout_s=1)
+        await node.catalog.remove_member(CHAT, "user_dan", by=ANN, now_ms=0, timeout_s=1)
+        versions.append(bench.counter().members_version)
+    assert versions == sorted(set(versions))
+
+
+@simulated
+async def test_a_counter_that_exists_is_not_repaired(bench: Bench) -> None:
+    bench.given_messages(3)
+    bench.store.put_watermark(BOB, CHAT, 9)
+    before = bench.counter()
+    with pytest.raises(RepairRefused, match="exists"):
+        await _repair(bench.node(), published=3)
+    assert bench.counter() == before
+    assert bench.tombstones() == []
+
+
+@simulated
+async def test_a_chat_that_is_still_being_written_is_not_repaired(bench: Bench) -> None:
+    bench.given_messages(3)
+    bench.store.put_watermark(BOB, CHAT, 9)
+    node = _lost(bench)
+    late_s = limits.RECOVERY_QUIET_S - 0.5
+    bench.loop.call_later(late_s, lambda: bench.put_message(4), context=bench.loop.world.context)
+    with pytest.raises(RepairRefused, match="still being written"):
+        await _repair(node, published=3)
+    assert CHAT not in bench.store.counters
+    assert bench.tombstones() == []
+
+
+@simulated
+async def test_a_counter_that_comes_back_meanwhile_is_left_as_it_is(bench: Bench) -> None:
+    bench.given_messages(3)
+    node = _lost(bench)
+    node.wire.on("recover_counter", with_before(lambda: bench.set_counter(CHAT, 3, published=3)))
+    with pytest.raises(RepairRefused, match="came back"):
+        await _repair(node, published=2)
+    assert (bench.counter().allocated, bench.counter().published_through) == (3, 3)
+    assert bench.store.recoveries == []
+
+
+@simulated
+async def test_a_commit_that_lands_after_the_repair_overwrites_nothing_and_loses_nothing(bench: Bench) -> None:
+    """The repair cannot see a transaction that is under way for longer than it waits: write-once slots protect it."""
+    bench.given_messages(3)
+    node = _lost(bench)
+    await _repair(node, published=3)
+    bench.put_message(4, content="of an allocation from before the loss")
+    receipt = await node.stored(draft(1))
+    assert bench.contents()[3:] == ["of an allocation from before the loss", "text 1"]
+    assert receipt.sequence == 5
+    assert node.notes.collisions == [4]
+    assert bench.published() == [4, 5]
+
+
+@simulated
+async def test_the_repair_leaves_a_trace(bench: Bench) -> None:
+    bench.given_messages(3)
+    await _repair(_lost(bench), published=3)
+    [recovery] = bench.store.recoveries
+    assert (recovery.chat_id, recovery.recovered_from) == (CHAT, 3)
+
+
+def _lost(bench: Bench) -> Node:
+    bench.store.lose_counter(CHAT)
+    return bench.node()
+
+
+async def _repair(node: Node, *, published: int, margin: int = 0) -> Repair:
+    doctor = CounterDoctor(node.log, node.catalog, node.clock, highest_published=lambda _: published)
+    return await doctor.repair(CHAT, margin=margin)
