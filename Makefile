@@ -1,7 +1,7 @@
 # Seriatim: every task starts here. `make` alone lists them. ARGS="..." is handed through to what a target runs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check simulate bench docs clean
+.PHONY: help setup run test check simulate golden bench docs clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -28,6 +28,9 @@ check: $(READY) ## Check formatting, lint, types and import rules
 
 simulate: $(READY) ## Run 100 000 simulated worlds with faults, e.g. make simulate ARGS="--help"
 	@$(BIN)/seriatim simulate --seeds 1..100000 $(ARGS)
+
+golden: $(READY) ## Write the digests of the golden traces anew (after a change of behaviour on purpose)
+	@$(BIN)/python tests/simulation/test_replay.py
 
 bench: $(READY) ## Measure speed
 	@$(BIN)/python bench/run.py $(ARGS)

@@ -259,7 +259,7 @@ class Connection:
 
     def _wake(self) -> None:
         """One flush per turn of the loop, after everything that happens in it."""
-        if self._flush_handle is None and self._greeted and not self.closed:
+        if self._flush_handle is None and not self.closed:
             self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:

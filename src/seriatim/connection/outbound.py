@@ -91,7 +91,7 @@ class Outbound:
             frames.append(frame := self._batches.popleft())
             size += len(frame)
             batches += 1
-        while self._pushes and size < bytes_max and not self._batches:
+        while self._pushes and size < bytes_max:
             frames.append(frame := self._pushes.popleft().frame)
             size += len(frame)
         return Chunk(frames, answers, batches) if frames else None

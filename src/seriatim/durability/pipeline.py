@@ -123,16 +123,17 @@ class ChatPipeline:
 
     async def _commit(self, batch: Sequence[Pending]) -> None:
         """Whatever happens, everyone in the batch gets an answer, by the batch's earliest deadline."""
+        unanswered: SeriatimError = ServiceUnavailable("this process is shutting down; retry with the same id")
         try:
             await self._store_and_publish(batch, Deadline(self._clock, min(pending.deadline for pending in batch)))
-            unanswered: SeriatimError = InternalError("no outcome was reached; retry with the same id")
         except SeriatimError as error:
             unanswered = error
         except Exception as error:
             self._observe.failed("pipeline", error)
             unanswered = InternalError("something unexpected happened; retry with the same id")
-        for pending in batch:
-            pending.answer(unanswered)
+        finally:
+            for pending in batch:
+                pending.answer(unanswered)
 
     async def _store_and_publish(self, batch: Sequence[Pending], deadline: Deadline) -> None:
         verdicts = await self._judge(batch, deadline)

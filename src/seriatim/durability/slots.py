@@ -138,11 +138,9 @@ class SlotWriter:
                 continue
             if done:
                 self._keep(group, entries, lease)
-            while waiting and waiting[0].outcome is not None:
-                waiting.popleft()
-            settled = [job for job in waiting if job.outcome is not None]
-            for job in settled:
-                waiting.remove(job)
+            unsettled = [job for job in waiting if job.outcome is None]
+            waiting.clear()
+            waiting.extend(unsettled)
 
     async def _persist(self, group: Sequence[Job], entries: Sequence[Entry], lease: Lease, deadline: Deadline) -> bool:
         """One transaction. True when all entries are stored; otherwise settles jobs and removes lost slots."""

@@ -18,7 +18,17 @@ from seriatim.protocol.client_actions import (
 from seriatim.protocol.client_session import ClientSession, State
 from seriatim.protocol.client_store import MemoryClientStore
 from seriatim.protocol.codec import UnknownType, decode_server_frame, encode
-from seriatim.protocol.frames import Ack, ClientFrame, MessageAck, MessageBatch, MessageFrame, ServerFrame, SyncRequest
+from seriatim.protocol.frames import (
+    Ack,
+    ClientFrame,
+    ConnectionClosing,
+    ErrorFrame,
+    MessageAck,
+    MessageBatch,
+    MessageFrame,
+    ServerFrame,
+    SyncRequest,
+)
 from seriatim.simulation.checkers import DeviceReport
 from seriatim.simulation.history import History
 from seriatim.simulation.link import Link
@@ -192,7 +202,7 @@ class Device:
 
     def _observe(self, frame: ServerFrame | UnknownType) -> None:
         if self._trace.on:
-            self._note(f"<- {type(frame).__name__}")
+            self._note(f"<- {_described(frame)}")
         match frame:
             case MessageFrame(chat_id=chat_id, sequence=sequence):
                 self._history.shown(self.user_id, self.name, chat_id, sequence)
@@ -274,3 +284,20 @@ class LinkView:
                     f"{self._device.name} had synced {self._chat_id} and was pushed #{sequence} before {skipped}",
                 )
         self.seen[sequence] = None
+
+
+def _described(frame: ServerFrame | UnknownType) -> str:
+    match frame:
+        case MessageFrame():
+            return f"message {frame.chat_id} #{frame.sequence} after #{frame.prev_sequence}"
+        case MessageAck():
+            return f"ack {frame.chat_id} #{frame.sequence} {frame.client_message_id[:8]}"
+        case MessageBatch():
+            listed = ", ".join(f"#{item.sequence}" for item in frame.messages) or "nothing new"
+            return f"batch {frame.chat_id} {listed}{', and more' if frame.has_more else ''}"
+        case ErrorFrame():
+            return f"error {frame.code}: {frame.message}"
+        case ConnectionClosing():
+            return f"closing: {frame.reason}"
+        case _:
+            return type(frame).__name__

@@ -210,7 +210,10 @@ class SimulatedLoop(_Loop):
         if context is None:
             context = contextvars.copy_context()
         task = asyncio.Task(coro, loop=self, name="task" if name is None else str(name), context=context)
-        context.get(PROCESS, self.world).keep(task)
+        if self._closed:
+            _silence(task)  # started by a `finally` block, after the end of the world
+        else:
+            context.get(PROCESS, self.world).keep(task)
         return task
 
     def make_runnable(self, process: Process) -> None:
@@ -268,7 +271,7 @@ class SimulatedLoop(_Loop):
         try:
             for process in self.processes:
                 process.ready.clear()
-                for task in process.tasks:  # grows while we iterate if a `finally` block starts a task
+                for task in process.tasks:
                     _silence(task)
                 process.tasks.clear()
             self._busy.clear()

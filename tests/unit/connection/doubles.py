@@ -146,10 +146,13 @@ class FakeDirectory:
     def __init__(self) -> None:
         self.registered: dict[str, Registration] = {}
         self.failure: SeriatimError | None = None
+        self.before_register: Callable[[], None] = lambda: None
         self.during_register: Callable[[], None] = lambda: None
 
     async def register(self, registrations: Sequence[Registration], *, timeout_s: float) -> None:
-        await asyncio.sleep(0)
+        self.before_register()
+        for _ in range(5):
+            await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
         self.registered.update({each.connection_id: each for each in registrations})

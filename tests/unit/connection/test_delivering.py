@@ -196,6 +196,23 @@ async def test_a_chat_whose_first_sync_failed_is_delivered_as_it_comes(world: Wo
     assert socket.messages == [9]
 
 
+@with_world
+async def test_a_fill_refused_before_a_sync_succeeds_does_not_undo_the_sync(world: World) -> None:
+    connection, socket = await world.synced([1])
+    world.durability.gate.clear()
+    world.deliver(connection, 3, None)
+    await asyncio.sleep(1)
+    await ask(connection, a_sync(1))
+    world.durability.failures = [NotAMember("not yet again")]  # for the fill, which asked first
+    world.durability.gate.set()
+    await asyncio.sleep(1)
+    assert len(socket.batches) == 1
+    world.durability.chats[CHAT] = [1, 3, 4]
+    world.deliver(connection, 5, 4)
+    await asyncio.sleep(1)
+    assert socket.messages == [4, 5], "still complete and in order"
+
+
 # --- slow consumers ------------------------------------------------------------------------------------------------
 
 
@@ -259,6 +276,23 @@ async def test_h17_what_finds_no_room_is_read_back_after_the_buffer_drained(worl
     connection.writable()
     await asyncio.sleep(1)
     assert socket.messages == list(range(2, 1202))
+
+
+@with_world
+async def test_h17_a_sync_that_fails_after_the_buffer_drained_leaves_nothing_owed(world: World) -> None:
+    connection, socket = await world.synced([1])
+    socket.room = False
+    await push_many(world, 1100)
+    world.durability.gate.clear()
+    await ask(connection, a_sync(1))
+    socket.room = True
+    connection.writable()
+    await turns()
+    world.durability.failures = [OutcomeUnknown("away")]
+    world.durability.gate.set()
+    await asyncio.sleep(1)
+    assert socket.codes == ["SLOW_CONSUMER", "SERVICE_UNAVAILABLE"]
+    assert socket.messages == list(range(2, 1102))
 
 
 @with_world

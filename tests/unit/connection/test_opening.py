@@ -1,5 +1,7 @@
 """From the handshake to the greeting: what must have happened before a client may sync (websocket.md 1.3)."""
 
+import asyncio
+
 import pytest
 
 from seriatim.domain.errors import Draining, OutcomeUnknown, ServiceUnavailable
@@ -7,7 +9,7 @@ from seriatim.ports.push import CloseOrder
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import ConnectionEstablished, Heartbeat, HeartbeatAck, MessageFrame
 from tests.unit.connection.doubles import CHAT, FakeSocket
-from tests.unit.connection.kit import DEVICE, GATEWAY, World, a_sync, turns, with_world
+from tests.unit.connection.kit import DEVICE, GATEWAY, World, a_send, a_sync, turns, with_world
 
 
 @with_world
@@ -61,7 +63,10 @@ async def test_h16_a_sync_sent_before_the_greeting_reads_only_after_the_registra
 async def test_a_connection_that_cannot_be_registered_is_closed_as_upstream_failure(world: World) -> None:
     world.directory.failure = OutcomeUnknown("away")
     socket = FakeSocket()
-    connection = await world.gateway.open(socket, world.identity())
+    connection = world.gateway.accept(socket, world.identity())
+    for _ in range(101):
+        connection.received(encode(a_sync(0)))
+    await world.gateway.establish(connection)
     assert connection.closed
     assert socket.closed == (1011, "upstream_failure")
     assert socket.closing is not None
@@ -72,9 +77,10 @@ async def test_a_connection_that_cannot_be_registered_is_closed_as_upstream_fail
 @with_world
 async def test_a_socket_lost_while_it_was_being_registered_leaves_no_registration(world: World) -> None:
     connection = world.gateway.accept(FakeSocket(), world.identity())
-    world.directory.during_register = connection.lost
+    world.directory.before_register = connection.lost
     await world.gateway.establish(connection)
-    await turns()
+    assert world.directory.registered == {}
+    await asyncio.sleep(61)
     assert world.directory.registered == {}
     assert world.gateway.connections == {}
 
@@ -87,6 +93,18 @@ async def test_everything_bound_for_a_socket_in_one_turn_leaves_in_one_write(wor
     world.deliver(connection, 2, 1)
     await turns()
     assert [len(frames) for frames in socket.writes] == [3]
+
+
+@with_world
+async def test_after_a_protocol_error_nothing_that_waited_is_obeyed(world: World) -> None:
+    socket = FakeSocket()
+    connection = world.gateway.accept(socket, world.identity())
+    for _ in range(10):
+        connection.received("nonsense")
+    connection.received(encode(a_send()))
+    await world.gateway.establish(connection)
+    assert socket.closed == (1008, "protocol_error")
+    assert world.durability.submitted == []
 
 
 @with_world
@@ -164,13 +182,14 @@ async def test_an_older_connection_on_another_gateway_is_closed_by_an_order_to_i
 
 
 @with_world
-async def test_of_two_connections_that_arrive_together_one_stays(world: World) -> None:
-    one, other = FakeSocket(), FakeSocket()
-    first = world.gateway.accept(one, world.identity())
-    second = world.gateway.accept(other, world.identity())
+async def test_of_two_connections_that_arrive_together_the_newer_one_stays(world: World) -> None:
+    older, newer = FakeSocket(), FakeSocket()
+    first = world.gateway.accept(older, world.identity())
+    second = world.gateway.accept(newer, world.identity())
     await world.gateway.establish(second)
     await world.gateway.establish(first)
-    assert [socket.closed is None for socket in (one, other)].count(True) == 1
+    assert older.closed == (1008, "duplicate_connection")
+    assert newer.is_open
 
 
 @with_world

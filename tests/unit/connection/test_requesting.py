@@ -83,6 +83,7 @@ async def test_s30_the_101st_request_in_progress_is_told_to_come_back(world: Wor
 async def test_s30_a_queue_full_for_30_seconds_sheds_the_connection(world: World) -> None:
     connection, socket = await world.connect()
     world.durability.gate.clear()
+    await asyncio.sleep(7)
     await ask(connection, *[a_sync(0) for _ in range(101)])
     await asyncio.sleep(29.9)
     assert socket.is_open

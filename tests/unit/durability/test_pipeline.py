@@ -13,7 +13,7 @@ from seriatim.domain.errors import (
 )
 from seriatim.domain.message import Receipt
 from seriatim.ports.message_log import Lookup
-from tests.support.bench import ANN, BOB, CHAT, EVE, Bench, Outcome, draft, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Outcome, draft, simulated
 from tests.support.wire import CONFLICT, LOST_REQUEST, LOST_RESPONSE, THROTTLED, UNAVAILABLE, Fate
 
 
@@ -46,6 +46,16 @@ async def test_a_batch_fits_one_transaction_and_one_lookup(bench: Bench) -> None
         assert isinstance(await answer, Receipt)
     assert node.wire.count("persist") == 4  # 33 messages of 33 senders are 99 items
     assert bench.contents("chat_2") == [f"text {number}" for number in range(100)]
+
+
+@simulated
+async def test_a_new_sender_counts_before_the_draft_is_taken(bench: Bench) -> None:
+    node = bench.node()
+    answers = [node.submit(draft(number, sender_id=(ANN, BOB)[number % 2])) for number in range(48)]
+    answers.append(node.submit(draft(48, sender_id=CID)))  # the 99th and 100th item, and one for Cid
+    for answer in answers:
+        assert isinstance(await answer, Receipt)
+    assert node.wire.count("persist") == 2
 
 
 @simulated
@@ -159,6 +169,16 @@ async def test_a_short_deadline_is_kept_although_an_earlier_batch_takes_longer(b
     assert bench.loop.time() <= 1.1 + 0.001
     assert not patient.done()
     assert isinstance(await patient, ServiceUnavailable)
+
+
+@simulated
+async def test_the_most_hurried_draft_sets_the_pace_of_its_batch(bench: Bench) -> None:
+    node = bench.node()
+    node.events_wire.always("append", LOST_REQUEST)
+    patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=1.0)
+    assert isinstance(await hasty, ServiceUnavailable)
+    assert isinstance(await patient, ServiceUnavailable)
+    assert bench.loop.time() <= 1.0
 
 
 @simulated

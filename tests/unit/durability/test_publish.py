@@ -139,6 +139,15 @@ async def test_own_messages_below_an_adopted_mark_are_not_published_again(bench:
 
 
 @simulated
+async def test_nothing_below_the_mark_is_kept(bench: Bench) -> None:
+    publisher = bench.node().publisher()
+    _own(publisher, bench.put_message(1))
+    publisher.adopt(2, 1)
+    _own(publisher, bench.put_message(2))
+    assert publisher._own == {}
+
+
+@simulated
 async def test_a_failed_append_moves_nothing_and_its_repetition_keeps_the_order(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -236,6 +245,17 @@ async def test_a_long_backlog_goes_out_in_bounded_appends(bench: Bench) -> None:
     await node.publisher().advance(250, deadline=node.deadline())
     assert bench.published() == list(range(1, 251))
     assert node.events_wire.count("append") == 3
+
+
+@simulated
+async def test_a_large_batch_of_our_own_goes_out_in_bounded_appends(bench: Bench) -> None:
+    node = bench.node()
+    publisher = node.publisher()
+    for sequence in range(1, limits.PUBLISH_EVENTS_MAX + 2):
+        _own(publisher, bench.put_message(sequence))
+    await publisher.advance(limits.PUBLISH_EVENTS_MAX + 1, deadline=node.deadline())
+    assert node.events_wire.count("append") == 2
+    assert node.wire.calls == []
 
 
 @simulated

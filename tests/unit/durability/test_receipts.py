@@ -44,8 +44,10 @@ async def test_an_ack_beyond_the_end_is_clamped_to_the_newest_message(bench: Ben
 
 @simulated
 async def test_an_ack_in_an_empty_chat_writes_nothing(bench: Bench) -> None:
-    await _ack(bench.node(), 10**15)
+    node = bench.node()
+    await _ack(node, 10**15)
     assert bench.store.watermarks == {}
+    assert "acknowledge" not in node.wire.calls
 
 
 @simulated

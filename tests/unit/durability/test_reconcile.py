@@ -175,6 +175,24 @@ async def test_an_idle_reconciler_never_keeps_senders_out_after_an_outage(bench:
     assert not reconciling.done()
 
 
+@simulated
+async def test_a_sweep_that_only_closed_holes_gives_its_probe_back(bench: Bench) -> None:
+    bench.add_chat("chat_2")
+    node = bench.node()
+    node.events_wire.always("append", UNAVAILABLE)
+    for number in range(limits.BREAKER_FAILURES_MAX):
+        await node.failed(draft(number))
+    node.events_wire.heal()
+    await asyncio.sleep(2 * limits.PIPELINE_IDLE_S)
+    other = bench.node("ingest-2")
+    assert await other.ingest.reconciler.settle(CHAT, other.deadline())
+    bench.set_counter("chat_2", 1, published=0)  # allocated and never filled
+    await asyncio.sleep(limits.BREAKER_OPEN_S)
+    await node.ingest.reconciler.sweep()
+    assert node.notes.settled == ["chat_2"]
+    assert isinstance(await node.send(draft(100)), Receipt)
+
+
 async def _crash_before_publishing(bench: Bench) -> Node:
     doomed = bench.node("ingest-1")
     doomed.events_wire.on("append", LOST_REQUEST)

@@ -287,6 +287,13 @@ def test_a_batch_is_cut_at_512_kib_and_says_where_to_go_on() -> None:
     assert (made.frame.has_more, made.frame.next_sequence, made.through) == (True, kept + 1, kept)
 
 
+def test_a_batch_is_cut_no_earlier_than_needed_and_never_too_late() -> None:
+    messages = [message(sequence, "x" * 1500) for sequence in range(1, 501)]
+    made = batch("chat_a", messages, through=500, has_more=False)
+    average = len(made.encoded) / len(made.frame.messages)
+    assert BATCH_BYTES_MAX - 2 * average < len(made.encoded) <= BATCH_BYTES_MAX
+
+
 def test_a_batch_that_fits_is_not_cut() -> None:
     messages = [message(sequence) for sequence in range(1, 501)]
     assert len(batch("chat_a", messages, through=500, has_more=False).frame.messages) == 500

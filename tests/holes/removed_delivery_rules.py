@@ -1,0 +1,115 @@
+"""The rules of delivery.md sections 5 to 7, each as the patch that takes it out of connection, fanout or directory."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from seriatim.connection import outbound
+from seriatim.connection.chat_cursor import ChatCursor
+from seriatim.connection.outbound import Outbound, Queued
+from seriatim.engines.memory.directory import MemoryRegistry, _ExpiringSet
+from seriatim.fanout.dead_letters import DeadLetters
+from seriatim.fanout.worker import PartitionWorker
+from seriatim.ports.directory import Registration
+from seriatim.ports.event_log import Letter, Record
+from seriatim.simulation.mutants import MUTANTS
+from tests.support.holes import RuleRemoved
+
+
+def mutant(name: str) -> RuleRemoved:
+    """The patch that the simulator's mutant of this name applies."""
+
+    def remove(patch: pytest.MonkeyPatch) -> None:
+        for owner, attribute, replacement in MUTANTS[name].patches():
+            patch.setattr(owner, attribute, replacement)
+
+    return remove
+
+
+# --- H10: dead devices ---------------------------------------------------------------------------------------------
+
+
+def the_sets_decide_who_lives(patch: pytest.MonkeyPatch) -> None:
+    def live(
+        self: MemoryRegistry, sets: dict[str, _ExpiringSet], name: str, now_ms: int
+    ) -> Sequence[Registration]:
+        known = sets.get(name)
+        if known is None or now_ms >= known.expires_ms:
+            return ()
+        return tuple(self._connections[connection_id][0] for connection_id in known.ids)
+
+    patch.setattr(MemoryRegistry, "_live", live)
+
+
+# --- H12: the consumer skips ---------------------------------------------------------------------------------------
+
+
+def a_failed_record_is_passed(patch: pytest.MonkeyPatch) -> None:
+    """An exception ends the attempt, and the next record moves the offset past it."""
+
+    async def recover(self: PartitionWorker, record: Record, error: Exception, attempts: int) -> bool:
+        return True
+
+    patch.setattr(PartitionWorker, "recover", recover)
+
+
+def what_was_fetched_counts_as_handled(patch: pytest.MonkeyPatch) -> None:
+    """A partition is given back at the reader's position instead of at the first unhandled record."""
+    original = PartitionWorker.stop
+
+    def stop(self: PartitionWorker) -> None:
+        if self._backlog:
+            self._next_offset = self._backlog[-1].offset + 1
+        self.advance = lambda record: None  # type: ignore[method-assign]
+        original(self)
+
+    patch.setattr(PartitionWorker, "stop", stop)
+
+
+# --- H13: a dead letter cannot be written --------------------------------------------------------------------------
+
+
+def an_unwritten_letter_counts_as_written(patch: pytest.MonkeyPatch) -> None:
+    original = DeadLetters.bury
+
+    async def bury(self: DeadLetters, letter: Letter) -> bool:
+        await original(self, letter)
+        return True
+
+    patch.setattr(DeadLetters, "bury", bury)
+
+
+# --- H17: slow consumers -------------------------------------------------------------------------------------------
+
+
+def a_full_buffer_drops(patch: pytest.MonkeyPatch) -> None:
+    def push(self: Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
+        if len(self._pushes) < outbound.OUTBOUND_FRAMES_MAX:
+            self._pushes.append(Queued(frame, chat_id, floor))
+        return True
+
+    patch.setattr(Outbound, "push", push)
+
+
+def a_slow_consumer_is_closed_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(outbound, "SLOW_CONSUMER_GRACE_S", 0.0)
+
+
+def warnings_wait_their_turn(patch: pytest.MonkeyPatch) -> None:
+    """No lane for what overtakes: a client that reads slowly is told only after everything before it."""
+
+    def answer(self: Outbound, frame: bytes, *, request: bool) -> bool:
+        self._pushes.append(Queued(frame, "", 0))
+        return True
+
+    patch.setattr(Outbound, "answer", answer)
+
+
+# --- H18: the sender's side ----------------------------------------------------------------------------------------
+
+
+def own_messages_are_not_counted(patch: pytest.MonkeyPatch) -> None:
+    def own(self: ChatCursor, sequence: int, prev_sequence: int | None) -> None:
+        return
+
+    patch.setattr(ChatCursor, "own", own)

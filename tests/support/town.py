@@ -1,0 +1,326 @@
+"""A whole town in virtual time: the three planes in processes of their own, real or scripted clients, perfect wires.
+
+`in_town` makes a schedule of a story about a `Town`, for `simulated` and `closed_by`. Nothing fails unless told to.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from random import Random
+from typing import Any
+
+import msgspec
+
+from seriatim.api.membership import MembershipService
+from seriatim.connection.gateway import Gateway
+from seriatim.connection.socket import Identity
+from seriatim.domain.chat import Membership, Role
+from seriatim.domain.errors import SeriatimError
+from seriatim.domain.events import BadEvent, MessagePersisted, decode
+from seriatim.domain.message import Message
+from seriatim.domain.times import iso
+from seriatim.engines.memory.catalog import MemoryRoster
+from seriatim.engines.memory.consumer_group import MemoryEventReader
+from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter
+from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.fanout.service import FanoutService
+from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Partition, Record
+from seriatim.ports.push import Delivery, Parcel
+from seriatim.simulation.device import Device
+from seriatim.simulation.faults import Faults
+from seriatim.simulation.history import History
+from seriatim.simulation.link import Link
+from seriatim.simulation.loop import SimulatedLoop
+from seriatim.simulation.process import Process
+from seriatim.simulation.profiles import Profile
+from seriatim.simulation.rpc import IngestNode, RemoteDurability
+from seriatim.simulation.trace import Trace
+from tests.support.bench import CHAT, Bench, Node, Schedule
+from tests.support.town_client import TownClient
+from tests.support.town_notes import FanoutNotes, GatewayNotes
+from tests.support.wire import ScriptedWire
+
+GROUP = "fanout-workers"
+MESSAGES_0, MEMBERSHIPS_0 = Partition(MESSAGES, 0), Partition(MEMBERSHIPS, 0)
+TOKEN_S = 3600
+
+Story = Callable[["Town"], Coroutine[Any, Any, None]]
+
+
+def in_town(story: Story) -> Schedule:
+    """The story as a schedule: the town opens first, and is judged afterwards."""
+
+    async def schedule(bench: Bench) -> None:
+        town = Town(bench.loop)
+        await town.open()
+        await story(town)
+        town.check()
+
+    schedule.__name__ = story.__name__
+    schedule.__qualname__ = story.__qualname__
+    schedule.__module__ = story.__module__
+    schedule.__doc__ = story.__doc__
+    return schedule
+
+
+class Town(Bench):
+    """A bench with gateways, fanout workers and clients: one of each process once it is open."""
+
+    ingest: Node
+    gateway: "GatewayHost"
+    fanout: "FanoutHost"
+    members: MembershipService
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        super().__init__(loop)
+        self.broker = MemoryBroker({MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}, self)
+        self.registry = MemoryRegistry()
+        self.channels = MemoryChannels()
+        self.calm = Faults(Random(1), Profile(name="calm", summary="nothing fails", half_way=0.0), duration_s=0.0)
+        self.history = History(loop, Trace())  # links and devices report to one; nobody asks it here
+        self.gateways: list[GatewayHost] = []
+
+    async def open(self) -> None:
+        self.ingest = self.node()
+        self.ingest.process.start(self.ingest.ingest.run())
+        self.gateway = await self.add_gateway("gateway-1")
+        self.fanout = await self.add_fanout("fanout-1")
+        self.members = MembershipService(
+            catalog=self.ingest.catalog,
+            events=self.ingest.events,
+            directory=MemoryDirectory(self.registry, ScriptedWire(), self.now_ms),
+            clock=self.ingest.clock,
+            producer_id="api-1",
+        )
+
+    async def add_gateway(self, name: str) -> "GatewayHost":
+        host = GatewayHost(self, name)
+        self.gateways.append(host)
+        await host.process.spawn(host.gateway.start())
+        return host
+
+    async def add_fanout(self, name: str) -> "FanoutHost":
+        """Returns when the group has settled, so that what follows meets a known owner."""
+        host = FanoutHost(self, name)
+        await asyncio.sleep(1)
+        return host
+
+    # --- clients -----------------------------------------------------------------------------------------------------
+
+    async def connect(self, user_id: str, device: str = "phone", *, to: "GatewayHost | None" = None) -> TownClient:
+        """A scripted client, connected and greeted."""
+        host = to or self.gateway
+        client = TownClient(self.loop, host.process)
+        client.connection = host.process.run(host.gateway.accept, client, self.identity(user_id, device))
+        host.clients.append(client)
+        await host.process.spawn(host.gateway.establish(client.connection))
+        await self.until(lambda: client.greeted)
+        return client
+
+    async def synced(self, user_id: str, device: str = "phone", *, to: "GatewayHost | None" = None) -> TownClient:
+        """Connected, and in possession of everything CHAT holds."""
+        client = await self.connect(user_id, device, to=to)
+        await client.sync_all(after=0)
+        return client
+
+    def device(self, user_id: str, name: str) -> Device:
+        """A real client: connects, sends, stores, and comes back by itself."""
+        device = Device(
+            self.loop,
+            name,
+            user_id,
+            device_id=f"device_{name}",
+            random=Random(name),
+            history=self.history,
+            trace=Trace(),
+            dial=self._dial,
+            list_chats=self._list_chats,
+        )
+        device.start()
+        return device
+
+    def identity(self, user_id: str, device: str) -> Identity:
+        return Identity(
+            user_id=user_id,
+            device_id=f"device_{device}",
+            session_id="sess_1",
+            token_expires_at_ms=self.now_ms() + TOKEN_S * 1000,
+        )
+
+    def _dial(self, device: Device) -> None:
+        """A load balancer that knows who lives: the last gateway that does."""
+        alive = [host for host in self.gateways if host.process.alive]
+        if not alive:
+            device.process.call_soon(device.refused)
+            return
+        host = alive[-1]
+        link = Link(host.process, device.process, device, self.calm)
+        try:
+            connection = host.process.run(host.gateway.accept, link, self.identity(device.user_id, device.name))
+        except SeriatimError:
+            device.process.call_soon(device.refused)
+            return
+        host.links.append(link)
+        device.process.call_soon(device.linked, link)
+        link.accepted(connection)
+        host.process.start(host.gateway.establish(connection))
+
+    def _list_chats(self, device: Device) -> None:
+        chats = [chat_id for chat_id in self.store.chats if device.user_id in self.store.members(chat_id)]
+        device.process.call_soon(device.chats_listed, chats)
+
+    # --- what happens ------------------------------------------------------------------------------------------------
+
+    async def until(self, condition: Callable[[], bool], *, within_s: float = 5.0) -> None:
+        """Returns as soon as it holds. A story whose promise is not kept in time fails here."""
+        deadline = self.loop.time() + within_s
+        while not condition():
+            assert self.loop.time() < deadline, f"it did not happen within {within_s:g} s"
+            await asyncio.sleep(0.001)
+
+    def add_untold(self, user_id: str) -> None:
+        """A member is added, and neither event log nor cache ever hear of it."""
+        row = self.counter()
+        raised = msgspec.structs.replace(row, members_version=row.members_version + 1)
+        self.store.put_counter(CHAT, raised)
+        now = iso(self.now_ms())
+        member = Membership(chat_id=CHAT, user_id=user_id, role=Role.MEMBER, joined_at=now, added_by=user_id)
+        self.store.put_member(member, raised.members_version)
+
+    def append_raw(self, value: bytes, *, partition: Partition = MESSAGES_0) -> None:
+        """A record as somebody else's producer might write it."""
+        self.broker.append(partition, [(CHAT.encode(), value, ())], self.now_ms())
+
+    def deliver(self, client: TownClient, message: Message, prev_sequence: int | None) -> None:
+        """A push from fanout, without the fanout."""
+        parcel = Delivery(
+            connection_ids=(client.connection.connection_id,), message=message, prev_sequence=prev_sequence
+        )
+        host = next(host for host in self.gateways if client in host.clients)
+        host.process.run(host.gateway.received, parcel)
+
+    # --- what is there now -------------------------------------------------------------------------------------------
+
+    def committed(self, partition: Partition = MESSAGES_0) -> int:
+        return self.broker.committed(GROUP, partition) or 0
+
+    def acknowledged(self, user_id: str) -> int:
+        return self.store.watermarks.get((user_id, CHAT), 0)
+
+    def letters(self) -> Sequence[Record]:
+        return self.broker.records(DEAD_LETTERS)
+
+    def events(self, chat_id: str = CHAT) -> list[MessagePersisted]:
+        """As on the bench, but here the log may also hold what is no event."""
+        decoded = [event for record in self.broker.records(MESSAGES) if (event := _persisted(record)) is not None]
+        return [event for event in decoded if event.message.chat_id == chat_id]
+
+    def appended(self, record: Record) -> None:
+        if _persisted(record) is not None:
+            super().appended(record)
+
+
+def _persisted(record: Record) -> MessagePersisted | None:
+    try:
+        event = decode(record.key, record.value)
+    except BadEvent:
+        return None
+    return event if isinstance(event, MessagePersisted) else None
+
+
+class HomeWire(ScriptedWire):
+    """A wire into one process: what comes in runs there, and dies with it. `losing` parcels to come are lost."""
+
+    def __init__(self, process: Process) -> None:
+        super().__init__()
+        self.losing = 0
+        self._process = process
+
+    def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
+        if lossy and self.losing:
+            self.losing -= 1
+        else:
+            self._process.call_soon(receive)
+
+
+class GatewayHost:
+    """One gateway process."""
+
+    def __init__(self, town: Town, name: str) -> None:
+        self._town = town
+        self.process = Process(town.loop, name, random=Random(name))
+        self.directory_wire, self.push_wire = HomeWire(self.process), HomeWire(self.process)
+        self.notes = GatewayNotes()
+        self.clients: list[TownClient] = []
+        self.links: list[Link] = []
+        ingest = IngestNode(town.ingest.name)
+        ingest.process, ingest.ingest = town.ingest.process, town.ingest.ingest
+        self.gateway: Gateway = self.process.run(
+            lambda: Gateway(
+                name,
+                RemoteDurability(self.process, [ingest], town.calm, town.history),
+                MemoryDirectory(town.registry, self.directory_wire, self.process.clock.now_ms),
+                MemoryPush(town.channels, self.push_wire),
+                MemoryPushSubscriber(town.channels, self.push_wire),
+                self.process.clock,
+                observe=self.notes,
+            )
+        )
+
+    def crash(self) -> None:
+        """The process is gone: its sockets are reset, its subscription ends, its registrations stay behind."""
+        self.process.crash()
+        self._town.channels.interrupt(self.gateway.gateway_id)
+        for client in self.clients:
+            client.reset()
+        for link in self.links:
+            link.cut(gateway_after_s=0.0, device_after_s=0.05)
+
+
+class FanoutHost:
+    """One fanout process, polling from the start."""
+
+    def __init__(self, town: Town, name: str) -> None:
+        self._town = town
+        self.process = Process(town.loop, name, random=Random(name))
+        clock = self.process.clock
+        self.events_wire, self.letters_wire = HomeWire(self.process), HomeWire(self.process)
+        self.store_wire, self.directory_wire = HomeWire(self.process), HomeWire(self.process)
+        self.push_wire = HomeWire(self.process)
+        self.push = MoodyPush(town.channels, self.push_wire)
+        self.notes = FanoutNotes()
+        self.service: FanoutService = self.process.run(
+            lambda: FanoutService(
+                MemoryEventReader(town.broker, self.events_wire, GROUP, name),
+                MemoryDeadLetterWriter(town.broker, self.letters_wire, clock.now_ms),
+                MemoryRoster(town.store, self.store_wire),
+                MemoryDirectory(town.registry, self.directory_wire, clock.now_ms),
+                self.push,
+                clock,
+                consumer_group=GROUP,
+                consumer_id=name,
+                observe=self.notes,
+            )
+        )
+        self.process.start(self.service.run())
+
+    async def stop(self) -> None:
+        """A deploy: it leaves the group in good order."""
+        await self.process.spawn(self.service.stop())
+
+    def crash(self) -> None:
+        """The group notices at once; that it may take longer is another story."""
+        self.process.crash()
+        self._town.broker.expel(GROUP, self.process.name)
+
+
+class MoodyPush(MemoryPush):
+    """Meets as many bugs of ours as it is told to: something nobody foresaw, and so nobody catches."""
+
+    bugs = 0
+
+    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
+        if self.bugs:
+            self.bugs -= 1
+            raise RuntimeError("a bug of ours")
+        return await super().publish(parcels, timeout_s=timeout_s)

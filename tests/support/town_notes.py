@@ -1,0 +1,60 @@
+"""What gateways and fanout workers told whoever watches them, for stories to look at."""
+
+from seriatim.connection.observe import Unobserved as GatewayUnobserved
+from seriatim.domain.breaker import BreakerState
+from seriatim.fanout.observer import Skip
+from seriatim.fanout.observer import Unobserved as FanoutUnobserved
+from seriatim.ports.event_log import Partition
+from seriatim.protocol.frames import CloseReason
+
+
+class GatewayNotes(GatewayUnobserved):
+    def __init__(self) -> None:
+        self.high: list[int] = []
+        self.slow = 0
+        self.filled_messages = 0
+        self.breaker_states: list[BreakerState] = []
+        self.ends: list[CloseReason | None] = []
+
+    def connection_closed(self, reason: CloseReason | None) -> None:
+        self.ends.append(reason)
+
+    def buffer_high(self, frames: int) -> None:
+        self.high.append(frames)
+
+    def slow_consumer(self) -> None:
+        self.slow += 1
+
+    def breaker(self, state: BreakerState) -> None:
+        self.breaker_states.append(state)
+
+    def filled(self, messages: int) -> None:
+        self.filled_messages += messages
+
+
+class FanoutNotes(FanoutUnobserved):
+    def __init__(self) -> None:
+        self.handled_offsets: dict[Partition, list[int]] = {}
+        self.skips: list[Skip] = []
+        self.retries = 0
+        self.versions: list[int] = []
+        self.letters = 0
+        self.pages: list[Partition] = []
+
+    def handled(self, partition: Partition, offset: int) -> None:
+        self.handled_offsets.setdefault(partition, []).append(offset)
+
+    def skipped(self, reason: Skip) -> None:
+        self.skips.append(reason)
+
+    def retried(self) -> None:
+        self.retries += 1
+
+    def unknown_version(self, event_version: int) -> None:
+        self.versions.append(event_version)
+
+    def buried(self) -> None:
+        self.letters += 1
+
+    def letter_failed(self, partition: Partition) -> None:
+        self.pages.append(partition)
