@@ -30,9 +30,7 @@ def mutant(name: str) -> RuleRemoved:
 
 
 def the_sets_decide_who_lives(patch: pytest.MonkeyPatch) -> None:
-    def live(
-        self: MemoryRegistry, sets: dict[str, _ExpiringSet], name: str, now_ms: int
-    ) -> Sequence[Registration]:
+    def live(self: MemoryRegistry, sets: dict[str, _ExpiringSet], name: str, now_ms: int) -> Sequence[Registration]:
         known = sets.get(name)
         if known is None or now_ms >= known.expires_ms:
             return ()

@@ -42,7 +42,7 @@ QUIET_MAX_S = 170.0  # longer than every server timer that heals something, shor
 SETTLED_S = 50.0  # after this every heartbeat has come round once
 PROMPT_S = 8.0  # a push takes milliseconds; an own message above a hole is asked for after a few seconds
 LOOK_EVERY_S = 2.0
-COPYCATS = 0.03  # of the sends use an id that somebody else used before
+COPYCATS = 0.03  # of the sends use an id that was used before, mostly by somebody else
 
 
 def run_schedule(
@@ -167,13 +167,10 @@ class World:
 
     def _send(self, device: Device, chat_id: str, content: str) -> None:
         self.sends += 1
-        others = [
-            key
-            for (chat, key), drafts in self.history.sends.items()
-            if chat == chat_id and all(draft.sender_id != device.user_id for draft in drafts)
-        ]
-        if others and self.random.random() < COPYCATS:
-            client_message_id = others[-1]  # whoever used it first keeps it
+        waiting = [entry.client_message_id for entry in device.store.outbox()]
+        used = [key for chat, key in self.history.sends if chat == chat_id and key not in waiting]
+        if used and self.random.random() < COPYCATS:
+            client_message_id = used[-1]  # whoever used it first keeps it, and so does the first text
         else:
             text = f"{self.random.getrandbits(128):032x}"
             client_message_id = f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
