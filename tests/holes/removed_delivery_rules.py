@@ -7,6 +7,7 @@ import pytest
 from seriatim.connection import outbound
 from seriatim.connection.chat_cursor import ChatCursor
 from seriatim.connection.outbound import Outbound, Queued
+from seriatim.domain import limits
 from seriatim.engines.memory.directory import MemoryRegistry, _ExpiringSet
 from seriatim.fanout.dead_letters import DeadLetters
 from seriatim.fanout.worker import PartitionWorker
@@ -82,7 +83,7 @@ def an_unwritten_letter_counts_as_written(patch: pytest.MonkeyPatch) -> None:
 
 def a_full_buffer_drops(patch: pytest.MonkeyPatch) -> None:
     def push(self: Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
-        if len(self._pushes) < outbound.OUTBOUND_FRAMES_MAX:
+        if len(self._pushes) < limits.OUTBOUND_FRAMES_MAX:
             self._pushes.append(Queued(frame, chat_id, floor))
         return True
 

@@ -18,7 +18,6 @@ from seriatim.domain.events import MembershipChanged, MessagePersisted, decode
 from seriatim.domain.message import Draft, Message, Receipt, Sealed, Slot, content_digest
 from seriatim.domain.times import iso
 from seriatim.durability.ingest import Ingest
-from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.patience import Deadline
 from seriatim.durability.prefix import PrefixReader
 from seriatim.durability.publish import ChatPublisher
@@ -31,6 +30,7 @@ from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES, Partition, Re
 from seriatim.ports.message_log import Key, Standing
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import EPOCH_MS, Process
+from tests.support.notes import Notes
 from tests.support.wire import ScriptedWire
 
 CHAT = "chat_1"
@@ -252,44 +252,6 @@ class Bench(StoreWatcher):
                 self.violations.append(
                     f"the event of {message.sequence} names {event.prev_sequence} as the message before, not {before}"
                 )
-
-
-class Notes(DurabilityObserver):
-    """What the plane told its operators."""
-
-    def __init__(self) -> None:
-        self.hits = 0
-        self.refusals: list[str] = []
-        self.republications = 0
-        self.seals: list[int] = []
-        self.collisions: list[int] = []
-        self.missing_counters: list[str] = []
-        self.settled: list[str] = []
-        self.failures: list[BaseException] = []
-
-    def hit(self) -> None:
-        self.hits += 1
-
-    def refused_by_store(self, kind: str) -> None:
-        self.refusals.append(kind)
-
-    def republished(self, count: int) -> None:
-        self.republications += count
-
-    def sealed(self, chat_id: str, sequence: int) -> None:
-        self.seals.append(sequence)
-
-    def duplicate_sequence(self, chat_id: str, sequence: int) -> None:
-        self.collisions.append(sequence)
-
-    def counter_missing(self, chat_id: str) -> None:
-        self.missing_counters.append(chat_id)
-
-    def reconciled(self, chat_id: str) -> None:
-        self.settled.append(chat_id)
-
-    def failed(self, where: str, error: BaseException) -> None:
-        self.failures.append(error)
 
 
 class Node:

@@ -201,7 +201,8 @@ class Town(Bench):
 
     # --- what is there now -------------------------------------------------------------------------------------------
 
-    def committed(self, partition: Partition = MESSAGES_0) -> int:
+    def next_offset(self, partition: Partition = MESSAGES_0) -> int:
+        """The first record the fanout group has not committed."""
         return self.broker.committed(GROUP, partition) or 0
 
     def acknowledged(self, user_id: str) -> int:

@@ -1,4 +1,4 @@
-"""A scripted client of a town: a socket that remembers what was written to it and when, and reads as much as it is told.
+"""A scripted client of a town: a socket that remembers what came when, and reads as much as it is told.
 
 It does nothing by itself except to answer pings while it reads: what a client may do wrong, the story does.
 """

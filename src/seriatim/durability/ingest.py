@@ -88,6 +88,8 @@ class Ingest:
     async def drain(self) -> None:
         """Takes nothing new, finishes what was admitted, flushes, returns when every pipeline has ended."""
         self._draining = True
+        for pipeline in self._pipelines.values():
+            pipeline.finish()
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 

@@ -7,6 +7,7 @@ order of arrival, and a retry never races its first attempt in this process, sin
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from seriatim.domain import limits
 from seriatim.domain.errors import CounterMissing, InternalError, SeriatimError, ServerBusy, ServiceUnavailable
@@ -69,6 +70,7 @@ class ChatPipeline:
         self._queue: deque[Pending] = deque()
         self._arrival: asyncio.Future[None] | None = None
         self._latest_deadline = 0.0
+        self._ending = False
 
     def put(self, pending: Pending) -> None:
         """Queues a draft in order of arrival. Raises `ServerBusy` when the queue is full."""
@@ -80,8 +82,12 @@ class ChatPipeline:
             asyncio.get_running_loop().call_at(pending.deadline, self._expire)
         else:
             self._latest_deadline = pending.deadline
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
+        self._wake()
+
+    def finish(self) -> None:
+        """Nothing more will come: end as soon as the queue is empty."""
+        self._ending = True
+        self._wake()
 
     async def run(self) -> None:
         """Commits batches until the chat is idle, then leaves its published mark in the store and ends."""
@@ -94,6 +100,10 @@ class ChatPipeline:
             self._on_end()
             for pending in self._queue:
                 pending.answer(ServiceUnavailable("this process is shutting down; retry with the same id"))
+
+    def _wake(self) -> None:
+        if self._arrival is not None and not self._arrival.done():
+            self._arrival.set_result(None)
 
     def _take(self) -> list[Pending]:
         """The next drafts in order that fit one transaction and whose time is not up, no two with the same key."""
@@ -195,13 +205,13 @@ class ChatPipeline:
 
     async def _idle(self) -> bool:
         """Waits for a draft. After a quiet time flushes the published mark; False if still nothing came."""
-        self._arrival = asyncio.get_running_loop().create_future()
-        try:
-            await asyncio.wait_for(self._arrival, limits.PIPELINE_IDLE_S)
-        except TimeoutError:
-            await self._flush()
-        finally:
+        if not self._ending:
+            self._arrival = asyncio.get_running_loop().create_future()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._arrival, limits.PIPELINE_IDLE_S)
             self._arrival = None
+        if not self._queue:
+            await self._flush()
         return bool(self._queue)
 
     async def _flush(self) -> None:

@@ -13,7 +13,7 @@ from seriatim.domain import limits
 from seriatim.domain.message import Sealed, Slot
 from seriatim.domain.times import iso, milliseconds
 from seriatim.durability.observe import DurabilityObserver
-from seriatim.durability.patience import Deadline
+from seriatim.durability.patience import Deadline, persistently
 from seriatim.ports.clock import Clock
 from seriatim.ports.message_log import MessageLog
 
@@ -40,7 +40,12 @@ class PrefixReader:
     async def read(self, chat_id: str, *, after: int, limit: int, deadline: Deadline, sealing: bool = True) -> Prefix:
         """The stable prefix above `after`, at most `limit` slots, closing old holes on the way if `sealing`."""
         for attempt in range(_ROUNDS_MAX):
-            page = await self._log.read(chat_id, after=after, limit=limit + 1, timeout_s=deadline.room())
+            page = await persistently(
+                lambda room: self._log.read(chat_id, after=after, limit=limit + 1, timeout_s=room),
+                deadline=deadline,
+                clock=self._clock,
+                observe=self._observe,
+            )
             run = contiguous(page.slots, after)
             if len(run) > limit:
                 return Prefix(slots=run[:limit], through=run[limit - 1].sequence, more=True)

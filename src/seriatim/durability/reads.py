@@ -16,7 +16,7 @@ class MemberReads:
         self._clock = clock
 
     async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
-        """The stable prefix above `after`. A cursor beyond the end of the chat is answered with the true end.
+        """The stable prefix above `after`. A cursor that nobody was given, as beyond the end, is corrected downwards.
 
         An outsider's request changes nothing: holes are sealed only after the reader was found to be a member, and
         then membership is checked again, since what is read must be checked after it was read.

@@ -66,7 +66,7 @@ class CounterDoctor:
             timeout_s=limits.STORE_TIMEOUT_S,
         )
         if not created:
-            raise RepairRefused(f"the counter of {chat_id} came back while we looked; nothing was changed")
+            raise RepairRefused(f"the counter of {chat_id} came back while we looked; it was left as it is")
         return Repair(
             chat_id=chat_id,
             newest_slot=newest,

@@ -188,9 +188,11 @@ class FanoutServer(Server):
         process.start(_again_and_again(self.service.run))
 
     def crashed(self, process: Process) -> None:
-        """The group notices after the session timeout."""
+        """The group notices after the session timeout; and once more, should a request of the dead have come late."""
         loop, broker = self.site.loop, self.site.stores.broker
-        loop.call_later(SESSION_TIMEOUT_S, broker.expel, GROUP, process.lane, context=loop.world.context)
+        for sessions in (1, 3):
+            after_s = sessions * SESSION_TIMEOUT_S
+            loop.call_later(after_s, broker.expel, GROUP, process.lane, context=loop.world.context)
 
 
 class ApiServer(Server):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLOCK_JUMP_S = 2.0
+REOPEN_AFTER_S = 10.0  # longer than any call that was late is on its way
 DETECTION_S = 3.0  # until an end of a cut connection notices
 
 
@@ -29,6 +30,7 @@ class Incidents:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._repairs = 0
+        self._reopening = 0
         self._operator: Process | None = None
         self._churned: dict[str, None] = {}
         self._do: dict[IncidentKind, Callable[[Incident], str | None]] = {
@@ -51,10 +53,13 @@ class Incidents:
 
     @property
     def over(self) -> bool:
-        return self._repairs == 0
+        return self._repairs == 0 and self._reopening == 0
 
     def end(self) -> None:
-        """Subscriptions stand again, readers read on, and people whose memberships changed reopen the app."""
+        """Subscriptions stand again and readers read on. People whose memberships changed reopen the app later.
+
+        No frame announces a membership, and a change that was late may still be on its way.
+        """
         world = self._world
         for server in world.gateways:
             if server.process is not None:
@@ -62,8 +67,14 @@ class Incidents:
         for device in world.devices:
             if device.link is not None:
                 device.link.read_on()
-            if device.user_id in self._churned and device.link is not None:
-                device.link.cut(gateway_after_s=0.0, device_after_s=0.0)
+            if device.user_id in self._churned:
+                self._reopening += 1
+                world.at(world.loop.time() + REOPEN_AFTER_S, self._reopen, device)
+
+    def _reopen(self, device: Device) -> None:
+        self._reopening -= 1
+        if device.link is not None:
+            device.link.cut(gateway_after_s=0.0, device_after_s=0.0)
 
     def _happen(self, incident: Incident) -> None:
         world = self._world

@@ -204,11 +204,10 @@ class World:
     def _last_words(self) -> None:
         """In a healthy world a message reaches every device of every member as it happens, not at the next look."""
         self.loop.run_until(max(self.loop.time(), TROUBLE_S + SETTLED_S))
-        for chat_id in self.chats:
-            members = [device for device in self.devices if self._member(device, chat_id)]
-            if members and all(not device.owes for device in self.devices):
-                sender = self._one_of(members)
-                self._send(sender, chat_id, "last words")
+        if all(not device.owes for device in self.devices):
+            for chat_id in self.chats:
+                members = [device for device in self.devices if self._member(device, chat_id)]
+                self._send(self._one_of(members), chat_id, "last words")
         self.loop.run_until(self.loop.time() + PROMPT_S)
         for chat_id in self.chats:
             newest = self.history.newest.get(chat_id, 0)

@@ -262,6 +262,20 @@ async def test_a_bug_is_answered_as_internal_error_and_reported_and_the_pipeline
 
 
 @simulated
+async def test_a_pipeline_that_is_cancelled_still_answers_everyone(bench: Bench) -> None:
+    node = bench.node()
+    node.wire.on("persist", Fate(response_s=0.5))
+    answers = [node.submit(draft(1))]
+    await asyncio.sleep(0.1)
+    answers.append(node.submit(draft(2)))
+    node.ingest._tasks[CHAT].cancel()
+    for answer in answers:
+        assert isinstance(await answer, ServiceUnavailable)
+    assert bench.loop.time() < 0.2
+    assert node.ingest._pipelines == {}
+
+
+@simulated
 async def test_an_idle_chat_is_flushed_and_marked_clean(bench: Bench) -> None:
     node = bench.node()
     await node.stored(draft(1))

@@ -159,11 +159,11 @@ async def test_a_cache_newer_than_the_event_is_believed(scene: Scene) -> None:
     assert scene.reached() == ["ann-laptop", "bob-phone"]
 
 
-async def test_an_event_without_a_version_believes_any_cache(scene: Scene) -> None:
-    scene.directory.cache[CHAT] = CachedMembers(0, ("bob",))
+async def test_an_event_without_a_version_believes_no_cache(scene: Scene) -> None:
+    scene.directory.cache[CHAT] = CachedMembers(9, ("eve",))
     await scene.handle(message_value(version=None))
-    assert scene.roster.calls == 0
-    assert scene.reached() == ["bob-phone"]
+    assert scene.roster.calls == 1
+    assert "eve-phone" not in scene.reached()
 
 
 async def test_an_empty_cached_list_is_a_miss(scene: Scene) -> None:
@@ -248,7 +248,7 @@ async def test_s36_a_gateway_that_nobody_listens_on_is_counted_and_the_others_ar
 
 async def test_a_cache_that_cannot_be_written_does_not_keep_the_message_back(scene: Scene) -> None:
     scene.directory.down = ("cache_members",)
-    await scene.handle(message_value())
+    await scene.handle(message_value(version=1))
     assert "bob-phone" in scene.reached()
     assert (scene.ledger.cache_failures, scene.ledger.skips) == (1, [])
 

@@ -1,0 +1,41 @@
+"""An observer of the durability plane that remembers what its operators would have been told."""
+
+from seriatim.durability.observe import DurabilityObserver
+
+
+class Notes(DurabilityObserver):
+    """What the plane told its operators."""
+
+    def __init__(self) -> None:
+        self.hits = 0
+        self.refusals: list[str] = []
+        self.republications = 0
+        self.seals: list[int] = []
+        self.collisions: list[int] = []
+        self.missing_counters: list[str] = []
+        self.settled: list[str] = []
+        self.failures: list[BaseException] = []
+
+    def hit(self) -> None:
+        self.hits += 1
+
+    def refused_by_store(self, kind: str) -> None:
+        self.refusals.append(kind)
+
+    def republished(self, count: int) -> None:
+        self.republications += count
+
+    def sealed(self, chat_id: str, sequence: int) -> None:
+        self.seals.append(sequence)
+
+    def duplicate_sequence(self, chat_id: str, sequence: int) -> None:
+        self.collisions.append(sequence)
+
+    def counter_missing(self, chat_id: str) -> None:
+        self.missing_counters.append(chat_id)
+
+    def reconciled(self, chat_id: str) -> None:
+        self.settled.append(chat_id)
+
+    def failed(self, where: str, error: BaseException) -> None:
+        self.failures.append(error)
