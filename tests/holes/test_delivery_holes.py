@@ -303,5 +303,6 @@ async def flood(town: Town, client: TownClient, count: int, *, content: str = "t
         town.deliver(client, message, sequence - 1)
         fullest = max(fullest, client.connection._outbound.waiting)
     town.set_counter(CHAT, count, published=count)
-    await asyncio.sleep(0)
+    for _ in range(100):  # the gateway looks at the buffer; no time passes
+        await asyncio.sleep(0)
     return fullest

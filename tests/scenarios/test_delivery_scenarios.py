@@ -3,6 +3,7 @@
 import asyncio
 
 from seriatim.domain import limits
+from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import MessageAck, SyncRequest
 from seriatim.simulation.device import Device
 from tests.support.bench import ANN, BOB, CHAT, CID, draft, key_id, simulated
@@ -46,7 +47,7 @@ async def test_s17_a_page_too_heavy_for_a_frame_is_cut_and_continued(town: Town)
     bob = await town.connect(BOB)
     pages = await bob.sync_all(after=0, limit=500)
     assert bob.seen == list(range(1, 301))
-    assert len(pages) >= 300 * 4096 // limits.BATCH_BYTES_MAX
+    assert max(len(encode(page)) for page in pages) <= 512 * 1024
 
 
 # --- S19: reconnecting ---------------------------------------------------------------------------------------------
