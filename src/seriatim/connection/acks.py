@@ -36,9 +36,10 @@ class Acks:
         self._wanted: dict[str, int] = {}  # chats with a call in flight, and how far they shall be acknowledged
 
     def acknowledge(self, ack: Ack) -> None:
+        """An ack of a chat that was not synced here moves nothing; an outsider is told so all the same."""
         cursor = self._chats.cursor(ack.chat_id)
         sequence = self._chats.received_through(ack.chat_id, ack.last_acked_sequence)
-        if cursor is None or sequence <= cursor.acked:
+        if cursor is not None and sequence <= cursor.acked:
             return
         if ack.chat_id in self._wanted:
             self._wanted[ack.chat_id] = max(self._wanted[ack.chat_id], sequence)
@@ -47,7 +48,7 @@ class Acks:
             self._tasks.start(self._pass_on(ack))
 
     async def _pass_on(self, ack: Ack) -> None:
-        acked, chat_id = 0, ack.chat_id
+        acked, chat_id = -1, ack.chat_id
         try:
             while acked < self._wanted[chat_id]:
                 acked = self._wanted[chat_id]

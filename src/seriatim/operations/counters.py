@@ -55,6 +55,11 @@ class CounterDoctor:
         published = self._highest_published(chat_id)
         watermark = await self._highest_watermark(chat_id)
         allocated = max(newest, published, watermark) + margin
+        if allocated - newest > limits.REPAIR_SEALS_MAX:
+            raise RepairRefused(
+                f"{chat_id} would skip from slot {newest} to {allocated} (published {published}, watermark "
+                f"{watermark}): one of these is wrong; mend it first"
+            )
         sealed = await self._seal(chat_id, newest + 1, allocated)
         created = await self._log.recover_counter(
             chat_id,

@@ -12,7 +12,7 @@ from seriatim.domain.chat import Chat, ChatType, Membership, Role
 from seriatim.domain.times import iso
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Partition
 from seriatim.ports.message_log import Standing
-from seriatim.simulation.checkers import Ending, judge
+from seriatim.simulation.checkers import Ending, judge, judge_quiet
 from seriatim.simulation.cluster import (
     GROUP,
     PARTITIONS,
@@ -104,6 +104,7 @@ class World:
             self.loop.run_until(TROUBLE_S)
             self._heal()
             self._run_until_quiet()
+            judge_quiet(self._ending())  # before anyone says more: a later message may carry an earlier one along
             self._last_words()
             self._judge()
         except Stuck as error:
@@ -240,17 +241,18 @@ class World:
     def _judge(self) -> None:
         for failure in self.loop.failures:
             self.history.violate("unhandled_exception", f"{failure.process}: {failure.text}")
+        judge(self._ending())
+
+    def _ending(self) -> Ending:
         lag = self.stores.broker.lag(GROUP)
-        judge(
-            Ending(
-                history=self.history,
-                store=self.stores.store,
-                devices=[device.report() for device in self.devices],
-                letters=self.stores.broker.records(DEAD_LETTERS),
-                lag={f"{partition.topic}/{partition.number}": count for partition, count in lag.items()},
-                buffers_max=high_water(),
-                buffer_limit=BUFFER_FRAMES,
-            )
+        return Ending(
+            history=self.history,
+            store=self.stores.store,
+            devices=[device.report() for device in self.devices],
+            letters=self.stores.broker.records(DEAD_LETTERS),
+            lag={f"{partition.topic}/{partition.number}": count for partition, count in lag.items()},
+            buffers_max=high_water(),
+            buffer_limit=BUFFER_FRAMES,
         )
 
     def _result(self) -> ScheduleResult:

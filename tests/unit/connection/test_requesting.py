@@ -271,8 +271,16 @@ async def test_h15_an_ack_of_a_chat_never_synced_changes_nothing(world: World) -
     connection, socket = await world.connect()
     world.deliver(connection, 4, 3)
     await ask(connection, an_ack(4))
-    assert world.durability.acks == []
+    assert world.durability.acks == [(CHAT, 0)], "0 moves nothing and asks only whether the client is a member"
     assert socket.codes == []
+
+
+@with_world
+async def test_an_outsiders_ack_of_a_chat_never_synced_is_refused(world: World) -> None:
+    connection, socket = await world.connect()
+    world.durability.failures = [NotAMember("not a member")]
+    await ask(connection, an_ack(4))
+    assert socket.codes == ["NOT_A_MEMBER"]
 
 
 @with_world

@@ -113,6 +113,16 @@ async def test_the_membership_version_is_above_all_earlier_ones_and_those_of_ear
 
 
 @simulated
+async def test_a_number_far_above_everything_stored_is_not_believed(bench: Bench) -> None:
+    bench.given_messages(3)
+    bench.store.put_watermark(BOB, CHAT, 10**15)
+    with pytest.raises(RepairRefused, match="one of these is wrong"):
+        await _repair(_lost(bench), published=3)
+    assert bench.tombstones() == []
+    assert CHAT not in bench.store.counters
+
+
+@simulated
 async def test_a_counter_that_exists_is_not_repaired(bench: Bench) -> None:
     bench.given_messages(3)
     bench.store.put_watermark(BOB, CHAT, 9)
