@@ -6,6 +6,7 @@ import pytest
 
 from seriatim.connection import outbound
 from seriatim.connection.chat_cursor import ChatCursor
+from seriatim.connection.connection import Connection
 from seriatim.connection.outbound import Outbound, Queued
 from seriatim.domain import limits
 from seriatim.engines.memory.directory import MemoryRegistry, _ExpiringSet
@@ -13,6 +14,8 @@ from seriatim.fanout.dead_letters import DeadLetters
 from seriatim.fanout.worker import PartitionWorker
 from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import Letter, Record
+from seriatim.protocol.codec import encode
+from seriatim.protocol.frames import ErrorFrame
 from seriatim.simulation.mutants import MUTANTS
 from tests.support.holes import RuleRemoved
 
@@ -95,13 +98,12 @@ def a_slow_consumer_is_closed_at_once(patch: pytest.MonkeyPatch) -> None:
 
 
 def warnings_wait_their_turn(patch: pytest.MonkeyPatch) -> None:
-    """No lane for what overtakes: a client that reads slowly is told only after everything before it."""
+    """A client that reads slowly is warned only after everything that waits before the warning."""
 
-    def answer(self: Outbound, frame: bytes, *, request: bool) -> bool:
-        self._pushes.append(Queued(frame, "", 0))
-        return True
+    def warn(self: Connection, frame: ErrorFrame) -> None:
+        self._outbound._pushes.append(Queued(encode(frame), "", 0))
 
-    patch.setattr(Outbound, "answer", answer)
+    patch.setattr(Connection, "_warn", warn)
 
 
 # --- H18: the sender's side ----------------------------------------------------------------------------------------

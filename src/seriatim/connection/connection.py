@@ -183,11 +183,6 @@ class Connection:
         self._outbound.answer_last(encode(self._closing(reason, self._reconnect_delay_ms(reason))))
         self._finish(reason)
 
-    def vanish(self) -> None:
-        """As if the process had died: nothing is sent, nobody is told."""
-        self._ended = _nobody
-        self._end(None)
-
     # --- performing ------------------------------------------------------------------------------------------------
 
     def _perform(self, actions: Iterable[Action]) -> None:
@@ -267,7 +262,8 @@ class Connection:
         self._write()
         if self.closed:
             return
-        self._assess()
+        if self._greeted:
+            self._assess()
         if self._session.phase is Phase.DRAINING and self._outbound.idle and not self._inbound.in_progress:
             self._finish(CloseReason.SERVER_SHUTDOWN)
         else:
@@ -289,11 +285,16 @@ class Connection:
                 self._services.observe.buffer_high(self._outbound.waiting)
             case Pressure.CRITICAL:
                 self._services.observe.slow_consumer()
-                self._answer(_slow_consumer(self._outbound.waiting))
+                self._warn(_slow_consumer(self._outbound.waiting))
             case Pressure.RECOVERED:
                 self._chats.drained()
             case None:
                 pass
+
+    def _warn(self, frame: ErrorFrame) -> None:
+        """Handed to the socket even if it is full: once per episode, and the grace period counts from here."""
+        self._services.observe.rejected(frame.code)
+        self._socket.write((encode(frame),))
 
     # --- time ------------------------------------------------------------------------------------------------------
 
@@ -364,7 +365,3 @@ def _slow_consumer(waiting: int) -> ErrorFrame:
         grace_period=limits.SLOW_CONSUMER_GRACE_S,
         details={"buffer_size": waiting, "buffer_limit": limits.OUTBOUND_FRAMES_MAX},
     )
-
-
-def _nobody(connection: Connection, reason: CloseReason | None) -> None:
-    pass

@@ -99,14 +99,6 @@ class Gateway:
         await self._tasks.join()
         await self._subscriber.unsubscribe(self.gateway_id)
 
-    def vanish(self) -> None:
-        """As if the process had died: for simulations of a crash."""
-        for connection in list(self.connections.values()):
-            connection.vanish()
-        self.connections.clear()
-        self._loops.cancel()
-        self._tasks.cancel()
-
     @property
     def ready(self) -> bool:
         return self._subscribed and not self.draining and len(self.connections) < limits.CONNECTIONS_PER_GATEWAY_MAX

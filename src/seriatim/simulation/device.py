@@ -92,6 +92,7 @@ class Device:
         self.process = Process(loop, name, random=random)
         self.session = ClientSession(self.store, random.random)
         self._timer_at: float | None = None
+        self._linked_at = 0.0
         self._views: dict[str, LinkView] = {}
 
     # --- what the world does to it ----------------------------------------------------------------------------------
@@ -131,6 +132,7 @@ class Device:
 
     def linked(self, link: Link) -> None:
         self.link = link
+        self._linked_at = self._now()
         self._views = {}
         self._perform(self.session.connected(self._now()))
 
@@ -219,7 +221,7 @@ class Device:
     def _view(self, chat_id: str) -> "LinkView":
         view = self._views.get(chat_id)
         if view is None:
-            view = self._views[chat_id] = LinkView(self, chat_id, self._history)
+            view = self._views[chat_id] = LinkView(self, chat_id, self._history, since=self._linked_at)
         return view
 
     def _note(self, text: str) -> None:
@@ -254,24 +256,23 @@ def _in_small_pages(frame: ClientFrame) -> ClientFrame:
 class LinkView:
     """What one connection was shown of one chat. Once synced, nothing may be skipped on it."""
 
-    def __init__(self, device: Device, chat_id: str, history: History) -> None:
+    def __init__(self, device: Device, chat_id: str, history: History, *, since: float) -> None:
         self._device = device
         self._chat_id = chat_id
         self._history = history
         self._floor: int | None = None  # the device's cursor when this connection had synced the chat
-        self._synced_at = 0.0
+        self._since = since
         self.seen: dict[int, None] = {}
 
     def paged(self, sequences: list[int], *, complete: bool) -> None:
         self.seen.update(dict.fromkeys(sequences))
         if complete and self._floor is None:
             self._floor = max([self._device.store.cursor(self._chat_id), *sequences])
-            self._synced_at = self._history.now
 
     def pushed(self, sequence: int) -> None:
         slots = self._history.slots.get(self._chat_id, {})
-        if self._history.was_outside(self._chat_id, self._device.user_id, since=self._synced_at):
-            self._floor = None  # a removal ends what a sync began
+        if self._history.was_outside(self._chat_id, self._device.user_id, since=self._since):
+            self._floor = None  # a removal ends what a sync began, and the page may have been read before it
         if self._floor is not None:
             skipped = [
                 below

@@ -131,13 +131,3 @@ async def test_who_stops_watching_hears_nothing_more() -> None:
     probe.unwatch(CHAT, other)
     await probe.look()
     assert len(durability.heads_asked) == 1
-
-
-@with_world
-async def test_a_gateway_that_vanishes_says_nothing_to_anyone(world: World) -> None:
-    _, socket = await world.synced([1])
-    world.gateway.vanish()
-    await asyncio.sleep(100)
-    assert socket.frames == []
-    assert socket.is_open
-    assert len(world.directory.registered) == 1, "only time removes it"
