@@ -66,11 +66,11 @@ async def an_allocation_marks_what_is_published_and_since_when_the_chat_is_dirty
     await allocate(store.log(), 3, now_ms=NOW_MS + 1)
     await allocate(store.log(), 1, through=3, last=2, now_ms=NOW_MS + 9)
     assert await standing(store) == Standing(
-        allocated=4, published_through=3, published_message=2, members_version=version, dirty_at_ms=NOW_MS + 1
+        allocated=4, published_through=3, published_message=2, members_version=version, dirty_at_ms=NOW_MS + 9
     )
-    await allocate(store.log(), 1, through=4, last=None, now_ms=NOW_MS + 9)
+    await allocate(store.log(), 2, through=3, last=None, now_ms=NOW_MS + 12)
     assert await standing(store) == Standing(
-        allocated=5, published_through=4, published_message=None, members_version=version, dirty_at_ms=NOW_MS + 1
+        allocated=6, published_through=3, published_message=None, members_version=version, dirty_at_ms=NOW_MS + 9
     )
 
 

@@ -134,7 +134,7 @@ async def an_expired_key_counts_as_absent(store: StoreEngine) -> None:
 async def a_filled_slot_cancels_all_of_it(store: StoreEngine) -> None:
     """A key that is there and not expired, a slot that is filled, or a sender who is no member cancels all of it.
 
-    Slots and keys are written once; nothing here overwrites.
+    Slots are written once, keys once until they expire; nothing here overwrites.
     """
     await found_group(store)
     log, first = store.log(), message(1)
@@ -175,7 +175,7 @@ async def every_failed_condition_is_named(store: StoreEngine) -> None:
 
 
 async def of_concurrent_commits_of_one_key_one_wins(store: StoreEngine) -> None:
-    """Slots and keys are written once; nothing here overwrites."""
+    """Slots are written once, keys once until they expire; nothing here overwrites."""
     await found_group(store)
     rivals = [message(sequence, key="key-a") for sequence in range(1, 11)]
     outcomes = await asyncio.gather(*(persist(store.log(), entry(each)) for each in rivals))
@@ -187,7 +187,7 @@ async def of_concurrent_commits_of_one_key_one_wins(store: StoreEngine) -> None:
 
 
 async def of_concurrent_commits_to_one_slot_one_wins(store: StoreEngine) -> None:
-    """Slots and keys are written once; nothing here overwrites."""
+    """Slots are written once, keys once until they expire; nothing here overwrites."""
     await found_group(store)
     rivals = [message(1, key=f"key-{number}", content=f"text {number}") for number in range(10)]
     outcomes = await asyncio.gather(*(persist(store.log(), entry(each)) for each in rivals))

@@ -157,10 +157,9 @@ async def a_cursor_that_nobody_was_given_is_led_back(engine: DurabilityEngine) -
     `through` lies below it and above no hole: go on from there."""
     await send(engine, [draft(1), draft(2)])
     page = await engine.plane().read(ANN, CHAT, after=10**15, limit=10, timeout_s=SOON_S)
-    assert page.messages == ()
+    assert (page.messages, page.has_more) == ((), False)
     assert page.through <= 2
-    while page.has_more:
-        page = await engine.plane().read(ANN, CHAT, after=page.through, limit=10, timeout_s=SOON_S)
+    page = await engine.plane().read(ANN, CHAT, after=page.through, limit=10, timeout_s=SOON_S)
     assert page.through == 2
 
 

@@ -1,12 +1,13 @@
-"""The acks of one connection: per chat the highest wins, one call at a time. A failed one is covered by the next."""
+"""The acks of one connection: per chat the highest wins, one call at a time, repeated until it is stored."""
 
+import asyncio
 from collections.abc import Callable
 
 from seriatim.connection.chats import Chats
 from seriatim.connection.services import Services
 from seriatim.connection.tasks import Tasks
+from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, SeriatimError
-from seriatim.domain.limits import PERSIST_DEADLINE_S
 from seriatim.protocol.codec import Echo
 from seriatim.protocol.frames import Ack
 from seriatim.protocol.server_session import echo
@@ -48,19 +49,27 @@ class Acks:
             self._tasks.start(self._pass_on(ack))
 
     async def _pass_on(self, ack: Ack) -> None:
-        acked, chat_id = -1, ack.chat_id
+        """Until it is stored: the client does not repeat an ack of its own accord while it stays connected."""
+        acked, failures, chat_id = -1, 0, ack.chat_id
         try:
             while acked < self._wanted[chat_id]:
-                acked = self._wanted[chat_id]
-                await self._services.durability.acknowledge(
-                    self._user_id, chat_id, sequence=acked, timeout_s=PERSIST_DEADLINE_S
-                )
+                wanted = self._wanted[chat_id]
+                try:
+                    await self._services.durability.acknowledge(
+                        self._user_id, chat_id, sequence=wanted, timeout_s=limits.PERSIST_DEADLINE_S
+                    )
+                except NotAMember as error:
+                    self._refused(error, echo(ack))
+                    return
+                except SeriatimError:
+                    failures += 1
+                    if failures == limits.ACK_TRIES_MAX:
+                        return  # the client's next ack covers this one
+                    await asyncio.sleep(min(limits.FILL_RETRY_S * 2**failures, limits.FILL_RETRY_MAX_S))
+                    continue
+                acked = wanted
                 if (cursor := self._chats.cursor(chat_id)) is not None:
                     cursor.acked = max(cursor.acked, acked)
-        except NotAMember as error:
-            self._refused(error, echo(ack))
-        except SeriatimError:
-            pass  # nothing the client could do: its next ack covers this one
         finally:
             del self._wanted[chat_id]
             self._done()

@@ -136,6 +136,11 @@ class ChatCursor:
         self.stable = self.delivered
         self._keep_own()
 
+    def stand_still(self) -> None:
+        """Nothing is owed any more above what was sent; whatever comes later must join on to it."""
+        self.highest = self.stable = self.delivered
+        self._keep_own()
+
     def lag_unsynced(self, sequence: int) -> None:
         """No room for a push of a chat that was never synced: what is owed begins with it."""
         self.phase = Phase.LAGGING

@@ -132,7 +132,7 @@ class Chats:
                 )
             except NotAMember:
                 if cursor.epoch == epoch:
-                    self.forget(cursor)
+                    self._removed(cursor)
                 return
             except SeriatimError as error:
                 self._services.observe.fill_failed(error.code)
@@ -141,6 +141,16 @@ class Chats:
             self._services.observe.filled(len(page.messages))
             cursor.filled(_frames(page), page.through)
             self.advance(cursor)
+
+    def _removed(self, cursor: ChatCursor) -> None:
+        """The user is no member now, but may be again: a synced chat then goes on from where it stood, missing nothing.
+
+        Forgetting would be a loss: the client counts the chat as synced and was not told otherwise.
+        """
+        if cursor.synced:
+            cursor.stand_still()
+        else:
+            self.forget(cursor)
 
     # --- syncing and acknowledging -----------------------------------------------------------------------------------
 

@@ -49,7 +49,10 @@ from seriatim.protocol.server_session import (
 
 
 class Connection:
-    """`ended` is called once, when nothing more will leave: with the reason if the server closed, else None."""
+    """`ended` is called once, when nothing more will leave: with the reason if the server closed, else None.
+
+    `arrival` numbers the connections of a gateway in the order in which they came.
+    """
 
     def __init__(
         self,
@@ -58,12 +61,14 @@ class Connection:
         socket: Socket,
         services: Services,
         *,
+        arrival: int,
         ended: "Callable[[Connection, CloseReason | None], None]",
     ) -> None:
         now, clock = services.clock.monotonic(), services.clock
         self.connection_id = connection_id
         self.identity = identity
         self.connected_at_ms = clock.now_ms()
+        self.arrival = arrival
         self.closed = False
         self._socket = socket
         self._services = services

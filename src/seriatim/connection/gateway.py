@@ -60,6 +60,7 @@ class Gateway:
             tasks=self._tasks,
             observe=observe,
         )
+        self._arrivals = 0
         self._subscribed = False
         self._resumed = asyncio.Event()
         self._empty = asyncio.Event()
@@ -127,7 +128,10 @@ class Gateway:
         if len(self.connections) >= limits.CONNECTIONS_PER_GATEWAY_MAX:
             raise ServerBusy("this server is full; try another", retry_after_seconds=1)
         ulid = ids.ulid(self._clock.now_ms(), self._clock.random_bits(80))
-        connection = Connection(ids.CONNECTION + ulid, identity, socket, self._services, ended=self._ended)
+        self._arrivals += 1
+        connection = Connection(
+            ids.CONNECTION + ulid, identity, socket, self._services, arrival=self._arrivals, ended=self._ended
+        )
         self.connections[connection.connection_id] = connection
         self._observe.connection_opened()
         return connection
@@ -150,19 +154,24 @@ class Gateway:
     async def _evict(self, registration: Registration) -> None:
         """The newest of a device stays. Two that arrive together see each other, and must not both go.
 
-        Under one clock the older one is known. Another gateway's twin that looks newer is left alone: its clock may
-        be ahead, and two connections do less harm than none.
+        Here the order of arrival is known, whatever the wall clock says. Another gateway's twin that looks newer is
+        left alone: its clock may be ahead, and two connections do less harm than none.
         """
         elsewhere = []
         for twin in await self._registrations.twins(registration):
-            twin_is_older = is_older(twin, registration)
             if twin.connection_id in self.connections:
-                older = twin if twin_is_older else registration
-                self._close(older.connection_id, CloseReason.DUPLICATE_CONNECTION)
-            elif twin.gateway_id != self.gateway_id and twin_is_older:
+                self._close(self._earlier(twin, registration).connection_id, CloseReason.DUPLICATE_CONNECTION)
+            elif twin.gateway_id != self.gateway_id and is_older(twin, registration):
                 elsewhere.append(twin)
         if elsewhere:
             await self._registrations.close_elsewhere(elsewhere)
+
+    def _earlier(self, one: Registration, other: Registration) -> Registration:
+        return one if self._arrival(one) < self._arrival(other) else other
+
+    def _arrival(self, registration: Registration) -> int:
+        connection = self.connections.get(registration.connection_id)
+        return 0 if connection is None else connection.arrival
 
     def _close(self, connection_id: str, reason: CloseReason) -> None:
         if (connection := self.connections.get(connection_id)) is not None:

@@ -136,11 +136,15 @@ class ServiceUnavailable(SeriatimError):
 
 
 class Throttled(ServiceUnavailable):
-    """The store had no capacity. Nothing was applied; a retry after a pause is safe."""
+    """The store had no capacity, most likely for one busy chat. Nothing was applied; a retry after a pause is safe."""
+
+    trips_breaker = False
 
 
 class Conflict(ServiceUnavailable):
     """Another transaction touched the same rows. Nothing was applied; a retry after a pause is safe."""
+
+    trips_breaker = False
 
 
 class OutcomeUnknown(ServiceUnavailable):

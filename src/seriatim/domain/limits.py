@@ -30,6 +30,7 @@ SYNC_SLOTS_DEFAULT = 100
 SYNC_SLOTS_MAX = 500
 HELD_MESSAGES_MAX = 64  # out-of-order pushes kept per (connection, chat) while a gap closes; beyond: read them back
 CHATS_PER_CONNECTION_MAX = 2000  # cursors kept per connection: 1000 chats a user may have, twice
+ACK_TRIES_MAX = 8  # of one ack, about half a minute in all: longer than a store's or a process's restart
 GAP_WAIT_S = 0.1  # a missing push may be one network hop behind; after this it is read from durability
 FILL_RETRY_S = 0.25  # first pause when a fill meets a hole that is not yet sealed, or a failing store; doubles
 FILL_RETRY_MAX_S = 5.0

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import Breaker
+from seriatim.domain.breaker import Breaker, BreakerState
 from seriatim.domain.errors import BreakerOpen, Draining, SeriatimError, ServerBusy
 from seriatim.domain.message import Draft, check_draft
 from seriatim.durability.observe import DurabilityObserver
@@ -62,7 +62,7 @@ class Ingest:
         now = self._clock.monotonic()
         try:
             self._admit(draft, now)
-            self._put(Pending(draft, deadline=deadline, admitted_at=now, answer=answer))
+            self._pipeline(draft.chat_id).put(Pending(draft, deadline=deadline, admitted_at=now, answer=answer))
         except SeriatimError as error:
             asyncio.get_running_loop().call_soon(answer, error)
 
@@ -99,16 +99,8 @@ class Ingest:
             raise Draining("this process is shutting down; retry with the same id")
         if draft.chat_id not in self._pipelines and len(self._pipelines) >= limits.PIPELINES_MAX:
             raise ServerBusy("too many active chats on this process; retry in a second", retry_after_seconds=1)
-        wait = self._breaker.admit(now)
-        if wait is not None:
-            raise BreakerOpen("the event log is failing; retry later with the same id", retry_after_seconds=wait)
-
-    def _put(self, pending: Pending) -> None:
-        try:
-            self._pipeline(pending.draft.chat_id).put(pending)
-        except ServerBusy:
-            self._breaker.withdrawn()  # if this was its probe, another may try
-            raise
+        if self._breaker.state(now) is BreakerState.OPEN:
+            raise _refused(self._breaker.admit(now))
 
     def _pipeline(self, chat_id: str) -> ChatPipeline:
         pipeline = self._pipelines.get(chat_id)
@@ -151,7 +143,10 @@ class Ingest:
 
 
 class GuardedWriter:
-    """The event log behind a breaker: its failures close the door before messages pile up unpublished."""
+    """The event log behind a breaker: its failures close the door before messages pile up unpublished.
+
+    The probe of a half-open breaker is taken here, where its outcome is known, and not by a draft that may be refused.
+    """
 
     def __init__(self, events: EventWriter, breaker: Breaker, clock: Clock) -> None:
         self._events = events
@@ -159,9 +154,16 @@ class GuardedWriter:
         self._clock = clock
 
     async def append(self, topic: str, events: Sequence[Event], *, timeout_s: float) -> None:
+        wait = self._breaker.admit(self._clock.monotonic())
+        if wait is not None:
+            raise _refused(wait)
         try:
             await self._events.append(topic, events, timeout_s=timeout_s)
         except SeriatimError:
             self._breaker.failed(self._clock.monotonic())
             raise
         self._breaker.succeeded(self._clock.monotonic())
+
+
+def _refused(wait_s: float | None) -> BreakerOpen:
+    return BreakerOpen("the event log is failing; retry later with the same id", retry_after_seconds=wait_s)

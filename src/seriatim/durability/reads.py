@@ -43,11 +43,14 @@ class MemberReads:
         return PrefixPage(messages=messages, through=prefix.through, has_more=prefix.more), prefix.sealable
 
     async def _correction(self, chat_id: str, after: int, deadline: Deadline) -> PrefixPage:
-        """Nobody was ever given this cursor: where to go on instead. Up to the published mark there is no hole."""
+        """Nobody was ever given this cursor: where to go on instead. Up to the published mark there is no hole.
+
+        Not `has_more`: the reader asked for what lies above its cursor, and of that there is nothing.
+        """
         standings = await self._log.standings([chat_id], timeout_s=deadline.room())
         published = standings[chat_id].published_through if chat_id in standings else 0
         end = await self._log.newest_message(chat_id, at_most=after, timeout_s=deadline.room())
-        return PrefixPage(messages=(), through=min(end, published), has_more=end > published)
+        return PrefixPage(messages=(), through=min(end, published), has_more=False)
 
     async def _check_member(self, user_id: str, chat_id: str, deadline: Deadline) -> None:
         if await self._log.role(chat_id, user_id, timeout_s=deadline.room()) is None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import Breaker
+from seriatim.domain.breaker import Breaker, BreakerState
 from seriatim.domain.errors import SeriatimError
 from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.patience import Deadline
@@ -32,6 +32,7 @@ class Reconciler:
         self._breaker = breaker
         self._clock = clock
         self._observe = observe
+        self._unfinished: dict[str, ChatPublisher] = {}
 
     async def run(self) -> None:
         while True:
@@ -47,13 +48,12 @@ class Reconciler:
             )
         except SeriatimError:
             return  # the next sweep asks again
-        left = [chat.chat_id for chat in dirty if not self._busy(chat.chat_id)]
-        if not left or self._breaker.admit(self._clock.monotonic()) is not None:
-            return  # nothing to do, or nothing that could be published now
+        if self._breaker.state(self._clock.monotonic()) is BreakerState.OPEN:
+            return  # nothing could be published now
         async with asyncio.TaskGroup() as group:
-            for chat_id in left:
-                group.create_task(self._try_to_settle(chat_id))
-        self._breaker.withdrawn()  # if we were its probe and had nothing to publish, another may try
+            for chat in dirty:
+                if not self._busy(chat.chat_id):
+                    group.create_task(self._try_to_settle(chat.chat_id))
 
     async def _try_to_settle(self, chat_id: str) -> None:
         try:
@@ -70,9 +70,14 @@ class Reconciler:
         if standing is None:
             self._observe.counter_missing(chat_id)
             return False
-        publisher = self._publisher_of(chat_id)
+        publisher = self._unfinished.pop(chat_id, None) or self._publisher_of(chat_id)
         publisher.adopt(standing.published_through, standing.published_message)
-        await publisher.advance(standing.allocated, deadline=deadline)
+        try:
+            await publisher.advance(standing.allocated, deadline=deadline)
+        except SeriatimError:
+            if len(self._unfinished) < limits.RECONCILE_CHATS_MAX:
+                self._unfinished[chat_id] = publisher  # the next sweep goes on from its mark
+            raise
         clean = await self._log.flush(
             chat_id,
             published_through=publisher.mark,

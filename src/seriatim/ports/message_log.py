@@ -98,7 +98,7 @@ class DirtyChat(msgspec.Struct, frozen=True):
 
 
 class MessageLog(Protocol):
-    """Slots and keys are written once; nothing here overwrites."""
+    """Slots are written once, keys once until they expire; nothing here overwrites."""
 
     async def lookup(
         self, chat_id: str, client_message_ids: Sequence[str], user_ids: Sequence[str], *, timeout_s: float

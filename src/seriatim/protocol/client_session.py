@@ -371,7 +371,7 @@ class ClientSession:
             case Alarm.RESYNC:
                 self._alarms.set(Alarm.RESYNC, self._resync_at(now))
                 self._catchup.want_all()
-                return []
+                return self._list()  # no frame announces a membership; this bounds how long a new chat goes unnoticed
 
     def _resync_at(self, now: float) -> float:
         """Up to a fifth early, so that clients that reconnected together do not sync together."""

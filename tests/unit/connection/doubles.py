@@ -24,10 +24,11 @@ class FakeClock:
 
     def __init__(self, chance: float = 0.0) -> None:
         self.chance = chance
+        self.skew_s = 0
         self._bits = 0
 
     def now_ms(self) -> int:
-        return 1_769_783_400_000 + int(self.monotonic() * 1000)
+        return 1_769_783_400_000 + int((self.monotonic() + self.skew_s) * 1000)
 
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()

@@ -92,14 +92,25 @@ async def test_a_fill_longer_than_a_page_goes_on_to_the_end(world: World) -> Non
 
 
 @with_world
-async def test_a_user_who_may_not_read_any_more_is_not_filled_and_costs_nothing_more(world: World) -> None:
+async def test_a_user_who_may_not_read_any_more_is_not_filled(world: World) -> None:
     connection, socket = await world.synced([1])
     world.durability.failures = [NotAMember("gone")]
     world.deliver(connection, 3, None)
-    await asyncio.sleep(200)
+    await asyncio.sleep(10)
     assert socket.frames == []
     assert len(world.durability.reads) == 1
-    assert world.durability.heads_asked == [], "nobody promises this chat any more"
+
+
+@with_world
+async def test_a_member_who_was_removed_and_added_again_misses_nothing(world: World) -> None:
+    connection, socket = await world.synced([1])
+    world.durability.failures = [NotAMember("gone")]
+    world.deliver(connection, 3, None)
+    await asyncio.sleep(1)
+    world.durability.chats[CHAT] = [1, 2, 3, 4]
+    world.deliver(connection, 4, 3)
+    await asyncio.sleep(1)
+    assert socket.messages == [2, 3, 4], "the client was never told that it is not in step any more"
 
 
 @with_world

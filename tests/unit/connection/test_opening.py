@@ -158,6 +158,15 @@ async def test_the_newest_connection_of_a_device_evicts_the_older_one(world: Wor
 
 
 @with_world
+async def test_the_newest_connection_stays_even_if_the_wall_clock_was_set_back(world: World) -> None:
+    _, old = await world.connect()
+    world.clock.skew_s -= 60
+    _, new = await world.connect()
+    assert old.closed == (1008, "duplicate_connection")
+    assert new.is_open
+
+
+@with_world
 async def test_another_device_of_the_same_user_stays(world: World) -> None:
     _, one = await world.connect(DEVICE)
     await world.connect("device_2")

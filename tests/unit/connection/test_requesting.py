@@ -2,6 +2,7 @@
 
 import asyncio
 
+from seriatim.domain import limits
 from seriatim.domain.breaker import BreakerState
 from seriatim.domain.errors import CounterMissing, NotAMember, OutcomeUnknown
 from seriatim.protocol.codec import encode
@@ -304,15 +305,31 @@ async def test_a_stale_ack_costs_no_call(world: World) -> None:
 
 
 @with_world
+async def test_an_ack_that_failed_is_repeated_until_it_is_stored(world: World) -> None:
+    connection, socket = await world.synced([1, 2, 3])
+    world.durability.failures = [OutcomeUnknown("away"), OutcomeUnknown("away")]
+    await ask(connection, an_ack(2))
+    await asyncio.sleep(5)
+    assert socket.codes == []
+    assert world.durability.acks == [(CHAT, 2)] * 3
+
+
+@with_world
+async def test_an_ack_is_not_repeated_for_ever(world: World) -> None:
+    connection, _ = await world.synced([1, 2, 3])
+    world.durability.failures = [OutcomeUnknown("away") for _ in range(100)]
+    await ask(connection, an_ack(2))
+    await asyncio.sleep(300)
+    assert len([each for each in world.durability.acks if each == (CHAT, 2)]) == limits.ACK_TRIES_MAX
+
+
+@with_world
 async def test_only_a_non_member_is_told_that_an_ack_failed(world: World) -> None:
     connection, socket = await world.synced([1, 2, 3])
-    world.durability.failures = [OutcomeUnknown("away")]
-    await ask(connection, an_ack(2))
-    assert socket.codes == []
     world.durability.failures = [NotAMember("gone")]
     await ask(connection, an_ack(3))
     assert socket.codes == ["NOT_A_MEMBER"]
-    assert world.durability.acks == [(CHAT, 2), (CHAT, 3)]
+    assert world.durability.acks == [(CHAT, 3)]
 
 
 @with_world

@@ -193,6 +193,40 @@ async def test_a_sweep_that_only_closed_holes_gives_its_probe_back(bench: Bench)
     assert isinstance(await node.send(draft(100)), Receipt)
 
 
+@simulated
+async def test_busy_chats_do_not_hide_an_abandoned_one(bench: Bench) -> None:
+    """A chat that is published as it goes is dirty since a moment ago, however long it has been busy."""
+    busy = [f"chat_busy{number}" for number in range(limits.RECONCILE_CHATS_MAX)]
+    for chat_id in busy:
+        bench.add_chat(chat_id)
+    node = bench.node()
+    for chat_id in busy:
+        await node.stored(draft(1, chat_id=chat_id))
+    await _crash_before_publishing(bench)
+    other = bench.node("ingest-3")
+    for number in range(2, 14):
+        for chat_id in busy:
+            await node.stored(draft(number, chat_id=chat_id))
+        await asyncio.sleep(1)
+        await other.ingest.reconciler.sweep()
+    assert other.notes.settled == [CHAT], "only the abandoned one, and it was found"
+
+
+@simulated
+async def test_a_long_backlog_is_settled_over_several_sweeps(bench: Bench) -> None:
+    count = 12 * limits.PUBLISH_EVENTS_MAX
+    for sequence in range(1, count + 1):
+        bench.put_message(sequence)
+    bench.set_counter(CHAT, count, published=0)
+    node = bench.node()
+    node.events_wire.always("append", Fate(request_s=1.0))
+    await asyncio.sleep(limits.RECONCILE_AFTER_S + 0.1)
+    for _ in range(2):
+        await node.ingest.reconciler.sweep()
+    assert bench.first_published() == list(range(1, count + 1))
+    assert bench.counter().dirty_at_ms is None
+
+
 async def _crash_before_publishing(bench: Bench) -> Node:
     doomed = bench.node("ingest-1")
     doomed.events_wire.on("append", LOST_REQUEST)

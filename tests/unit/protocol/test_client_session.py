@@ -264,6 +264,15 @@ def test_every_chat_is_synced_again_within_five_minutes_while_connected() -> Non
     assert len(syncs(session.timer(600))) == 1
 
 
+def test_new_chats_are_looked_for_within_five_minutes_while_connected() -> None:
+    """No frame announces a membership, and the push that would tell may be lost."""
+    session = session_over(MemoryClientStore(), chance=0.0)
+    make_ready(session, CHAT, now=0)
+    assert ListChats() in session.timer(300)
+    (request,) = syncs(session.chats_listed([CHAT, "chat_new"], 300))
+    assert (request.chat_id, request.last_acked_sequence) == ("chat_new", 0)
+
+
 def test_a_chat_that_syncs_again_does_not_stop_sending() -> None:
     session = session_over(MemoryClientStore(), chance=0.0)
     make_ready(session, CHAT, now=0)

@@ -79,7 +79,11 @@ class MemoryMessageLog(MessageLog, CounterRepair):
                 return PublishedAhead(published_through=row.published_through, published_message=row.published_message)
             first, last = row.allocated + 1, row.allocated + count
             marked = msgspec.structs.replace(
-                row, published_through=published_through, published_message=published_message
+                row,
+                published_through=published_through,
+                published_message=published_message,
+                # All that was allocated before is out: only what is allocated now is unpublished.
+                dirty_at_ms=None if row.allocated <= published_through else row.dirty_at_ms,
             )
             store.put_counter(chat_id, _grown(marked, last, now_ms))
             store.watcher.allocated(chat_id, first, last)
