@@ -195,6 +195,10 @@ class ChatCursor:
 
     # --- acknowledging ---------------------------------------------------------------------------------------------
 
+    def known(self, sequence: int) -> int:
+        """As far as anything is known to exist: the most that an ack may ever come to count for."""
+        return min(sequence, max(self.highest, self.delivered))
+
     def clamp(self, sequence: int) -> int:
         """No ack counts beyond what was sent in one piece; the client's own cursor counts as sent."""
         return min(sequence, self.delivered) if self.synced else 0

@@ -81,6 +81,11 @@ class Ingest:
                 heads[chat_id] = max(heads[chat_id], self._pipelines[chat_id].publisher.mark)
         return heads
 
+    @property
+    def active_chats(self) -> Sequence[str]:
+        """Chats with a pipeline at this moment."""
+        return list(self._pipelines)
+
     async def run(self) -> None:
         """Settles what other processes left unpublished, until cancelled."""
         await self.reconciler.run()

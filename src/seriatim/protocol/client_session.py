@@ -371,6 +371,7 @@ class ClientSession:
             case Alarm.RESYNC:
                 self._alarms.set(Alarm.RESYNC, self._resync_at(now))
                 self._catchup.want_all()
+                self._receipts.doubt()
                 return self._list()  # no frame announces a membership; this bounds how long a new chat goes unnoticed
 
     def _resync_at(self, now: float) -> float:

@@ -50,6 +50,11 @@ class Receipts:
                 del self._acked[chat_id]
         self._doubted.clear()
 
+    def doubt(self) -> None:
+        """The next sync of each chat acks its cursor once more: an ack may have been refused, or lost by the server."""
+        self._acked.clear()
+        self._doubted.clear()
+
     def _ack(self, chat_id: str, now: float) -> Ack:
         cursor = self._owed.pop(chat_id).cursor
         self._acked[chat_id] = cursor

@@ -19,6 +19,7 @@ from seriatim.protocol.frames import (
 )
 from tests.unit.protocol.client_steps import (
     CHAT,
+    acks,
     at_cursor,
     batch,
     delivered,
@@ -271,6 +272,17 @@ def test_new_chats_are_looked_for_within_five_minutes_while_connected() -> None:
     assert ListChats() in session.timer(300)
     (request,) = syncs(session.chats_listed([CHAT, "chat_new"], 300))
     assert (request.chat_id, request.last_acked_sequence) == ("chat_new", 0)
+
+
+def test_the_periodic_sync_acknowledges_once_more() -> None:
+    """An ack may have been refused while the user was no member, and nothing else would repeat it."""
+    session = session_over(MemoryClientStore(), chance=0.0)
+    make_ready(session, CHAT, now=0)
+    session.received(push(1, 0), 1)
+    assert acks(session.timer(6)) == [(CHAT, 1)]
+    (request,) = syncs(session.timer(300))
+    session.received(batch(request), 300)
+    assert acks(session.timer(306)) == [(CHAT, 1)]
 
 
 def test_a_chat_that_syncs_again_does_not_stop_sending() -> None:
