@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from seriatim.engines.coordinator import Coordinator, Grant, MemberKey, Orders
 from seriatim.engines.memory.consumer_group import MemoryEventReader
-from seriatim.engines.memory.coordinator import Coordinator, Grant, MemberKey, Orders
 from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
 from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
 from seriatim.engines.memory.push import MemoryChannels, MemoryPushSubscriber, Subscription

@@ -7,14 +7,20 @@ To put another engine under contract, write its class here and add it to the lis
 import asyncio
 import inspect
 import re
+import tempfile
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Generic, Protocol, TypeVar
 
+from seriatim.engines.embedded.event_log import EmbeddedDeadLetterWriter, EmbeddedEventLog, EmbeddedEventWriter
+from seriatim.engines.embedded.event_reader import EmbeddedEventReader
+from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.memory.consumer_group import MemoryEventReader
 from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
 from seriatim.engines.memory.event_log import BrokerWatcher, MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
 from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.engines.memory.wire import Wire
 from seriatim.ports.directory import Directory
 from seriatim.ports.event_log import (
@@ -189,6 +195,40 @@ class MemoryEventLogEngine(MemoryEngine):
         self.broker.expel(group, consumer_id)
 
 
+class EmbeddedEventLogEngine:
+    """A folder of its own. A pause lasts until the disk has nothing to do, then a turn of the event loop."""
+
+    looks = 150
+
+    async def open(self) -> None:
+        self._root = tempfile.TemporaryDirectory(prefix="seriatim-")
+        self.folder = Folder.open(Path(self._root.name) / "data")
+        self.log = await EmbeddedEventLog.open(self.folder, PARTITIONS)
+
+    async def close(self) -> None:
+        await self.folder.close()
+        self._root.cleanup()
+
+    async def pause(self) -> None:
+        await self.folder.writer.idle()
+        await asyncio.sleep(0)
+
+    def writer(self) -> EventWriter:
+        return EmbeddedEventWriter(self.log, SystemClock())
+
+    def letters(self) -> DeadLetterWriter:
+        return EmbeddedDeadLetterWriter(self.log, SystemClock())
+
+    def reader(self, group: str, consumer_id: str) -> EventReader:
+        return EmbeddedEventReader(self.log, group, consumer_id)
+
+    async def stored(self, topic: str) -> Sequence[Record]:
+        return self.log.records(topic)
+
+    async def expel(self, group: str, consumer_id: str) -> None:
+        self.log.group(group).expel(consumer_id)
+
+
 class MemoryDirectoryEngine(MemoryEngine):
     def __init__(self) -> None:
         self.registry = MemoryRegistry()
@@ -230,7 +270,7 @@ class MemoryPushEngine(MemoryEngine):
         self.channels.wipe()
 
 
-EVENT_LOGS: Sequence[Callable[[], EventLogEngine]] = (MemoryEventLogEngine,)
+EVENT_LOGS: Sequence[Callable[[], EventLogEngine]] = (MemoryEventLogEngine, EmbeddedEventLogEngine)
 DIRECTORIES: Sequence[Callable[[], DirectoryEngine]] = (MemoryDirectoryEngine,)
 PUSHES: Sequence[Callable[[], PushEngine]] = (MemoryPushEngine,)
 

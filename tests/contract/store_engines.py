@@ -1,8 +1,15 @@
 """The engines that the store suites run on. An engine joins by one more line in `ENGINES`."""
 
+import shutil
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
+from seriatim.engines.embedded import rows
+from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
+from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
 from seriatim.engines.memory.message_log import MemoryMessageLog
 from seriatim.engines.memory.store import MemoryStore
@@ -67,4 +74,42 @@ class MemoryEngine(StoreEngine):
         return MemoryRoster(self.store, self.wire)
 
 
-ENGINES: dict[str, Callable[[], StoreEngine]] = {"memory": MemoryEngine}
+class EmbeddedEngine(StoreEngine):
+    """A folder of its own. When every process dies, the files are as they were at that moment: a copy shows them."""
+
+    async def open(self) -> None:
+        self._root = tempfile.TemporaryDirectory(prefix="seriatim-")
+        self._opened = 0
+        self.folder = Folder.open(self._path())
+
+    async def close(self) -> None:
+        await self.folder.close()
+        self._root.cleanup()
+
+    async def reopen(self) -> None:
+        before, died = self._path(), self.folder
+        self._opened += 1
+        shutil.copytree(before, self._path())
+        self.folder = Folder.open(self._path(), create=False)
+        await died.close()
+
+    async def lose_counter(self, chat_id: str) -> None:
+        await self.folder.writer.call("accident", lambda view: view.delete(rows.counter_key(chat_id)), timeout_s=5)
+
+    def log(self) -> MessageLog:
+        return EmbeddedMessageLog(self.folder)
+
+    def repair(self) -> CounterRepair:
+        return EmbeddedMessageLog(self.folder)
+
+    def catalog(self) -> Catalog:
+        return EmbeddedCatalog(self.folder)
+
+    def roster(self) -> Roster:
+        return EmbeddedRoster(self.folder)
+
+    def _path(self) -> Path:
+        return Path(self._root.name) / f"data-{self._opened}"
+
+
+ENGINES: dict[str, Callable[[], StoreEngine]] = {"memory": MemoryEngine, "embedded": EmbeddedEngine}

@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable
+from seriatim.engines.coordinator import MemberKey, deal
 from seriatim.engines.memory import consumer_group
-from seriatim.engines.memory.coordinator import MemberKey, deal
 from seriatim.engines.memory.wire import Wire
 from seriatim.ports.event_log import MESSAGES, Fenced, Partition
 from tests.contract.consumers import GROUP, Consumer, Crew, fill, read

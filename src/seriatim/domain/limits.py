@@ -122,6 +122,16 @@ POLL_RETRY_MAX_S = 5.0
 MEMBER_CACHE_TTL_S = 300.0
 EVENT_RETENTION_S = 604_800  # ADR-011: 7 days of events
 
+# --- the embedded store ------------------------------------------------------------------------------------------
+WRITES_WAITING_MAX = 20_000  # one group: what gathers while a slow disk syncs, about 20 MB; full: Throttled
+STALL_RETRY_S = 0.01  # the store is behind with its own housekeeping: the group waits and gathers
+REOPEN_RETRY_S = 1.0  # after a failed write (a full disk) the folder is opened anew, as often as it takes
+STORE_CACHE_BYTES = 67_108_864  # decompressed blocks of recently read rows
+STORE_MEMTABLE_BYTES = 67_108_864  # rows not yet in a table file; a restart replays at most a few of these
+STORE_LOG_BYTES_MAX = 268_435_456  # of write-ahead log, before old rows are moved to table files: bounds a restart
+SWEEP_ROWS_MAX = 1000  # looked at in one sweep of each kind: about a millisecond of the event loop
+LETTER_RETENTION_S = 2_592_000  # spec/data.md 3.1: 30 days of dead letters
+
 # --- partitioning ------------------------------------------------------------------------------------------------
 BUCKETS = 4096  # ADR-011: frozen for ever
 BUCKET_CACHE_CHATS_MAX = 65_536  # hashing in Python costs microseconds per send; twice a gateway's busy chats, ~10 MB

@@ -25,10 +25,8 @@ from seriatim.domain.limits import GROUP_MEMBERS_MAX
 from seriatim.domain.times import iso
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.wire import Wire
+from seriatim.engines.store_rules import NEW_STANDING
 from seriatim.ports.catalog import Catalog, Members, Roster
-from seriatim.ports.message_log import Standing
-
-FIRST_VERSION = 1  # a new chat's members_version: creation is its first change, and 0 means that there is no such chat
 
 
 class MemoryRoster(Roster):
@@ -176,15 +174,12 @@ def _check_new(store: MemoryStore, chat_id: str) -> None:
 
 def _create(store: MemoryStore, chat: Chat, roles: dict[str, Role], now_ms: int) -> None:
     store.chats[chat.chat_id] = msgspec.structs.replace(chat, member_count=len(roles))
-    row = Standing(
-        allocated=0, published_through=0, published_message=0, members_version=FIRST_VERSION, dirty_at_ms=None
-    )
-    store.put_counter(chat.chat_id, row)
+    store.put_counter(chat.chat_id, NEW_STANDING)
     for user_id, role in roles.items():
         member = Membership(
             chat_id=chat.chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=chat.created_by
         )
-        store.put_member(member, FIRST_VERSION)
+        store.put_member(member, NEW_STANDING.members_version)
 
 
 def _group_of(store: MemoryStore, chat_id: str, user_id: str) -> tuple[Membership, Chat]:

@@ -11,7 +11,7 @@ from functools import partial
 
 from seriatim.domain.errors import InternalError, ServiceUnavailable
 from seriatim.domain.limits import GROUP_TIMEOUT_S, POLL_WAIT_S
-from seriatim.engines.memory.coordinator import Grant, MemberKey, Orders
+from seriatim.engines.coordinator import Grant, MemberKey, Orders
 from seriatim.engines.memory.event_log import MemoryBroker, PollRequest
 from seriatim.engines.memory.wire import Wire
 from seriatim.ports.event_log import Fenced, Partition, RebalanceListener, Record

@@ -12,7 +12,7 @@ import msgspec
 from seriatim.domain.errors import InternalError, OutcomeUnknown
 from seriatim.domain.letters import letter_key, letter_partition, letter_value
 from seriatim.domain.partition import partition as partition_of
-from seriatim.engines.memory.coordinator import Coordinator, Grant, MemberKey, Orders
+from seriatim.engines.coordinator import Coordinator, Grant, MemberKey, Orders
 from seriatim.engines.memory.wire import Wire
 from seriatim.ports.event_log import DEAD_LETTERS, Event, Headers, Letter, Partition, Record
 

@@ -10,8 +10,8 @@ import msgspec
 
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import CounterMissing, InternalError
-from seriatim.domain.limits import LOOKUP_KEYS_MAX, READ_SLOTS_MAX, TOKEN_CHARS_MAX, TRANSACTION_ITEMS_MAX
 from seriatim.domain.message import Sealed, Slot
+from seriatim.engines import store_rules as rules
 from seriatim.engines.memory.store import Commit, MemoryStore, Recovery
 from seriatim.engines.memory.wire import Wire
 from seriatim.ports.message_log import (
@@ -20,7 +20,6 @@ from seriatim.ports.message_log import (
     CounterRepair,
     DirtyChat,
     Entry,
-    Key,
     KeyTaken,
     Lookup,
     MessageLog,
@@ -43,9 +42,9 @@ class MemoryMessageLog(MessageLog, CounterRepair):
         self, chat_id: str, client_message_ids: Sequence[str], user_ids: Sequence[str], *, timeout_s: float
     ) -> Lookup:
         ids, users, store = tuple(client_message_ids), tuple(user_ids), self._store
-        _check_batch(len(ids) + len(users) + 1)
-        _check_distinct("keys of a lookup", ids)
-        _check_distinct("users of a lookup", users)
+        rules.check_batch(len(ids) + len(users) + 1)
+        rules.check_distinct("keys of a lookup", ids)
+        rules.check_distinct("users of a lookup", users)
 
         def apply() -> Lookup:
             members = store.members(chat_id)
@@ -67,8 +66,7 @@ class MemoryMessageLog(MessageLog, CounterRepair):
         now_ms: int,
         timeout_s: float,
     ) -> Allocation | PublishedAhead:
-        if count < 1:
-            raise InternalError(f"allocate: {count} slots asked for")
+        rules.check_allocation(count)
         store = self._store
 
         def apply() -> Allocation | PublishedAhead:
@@ -78,14 +76,10 @@ class MemoryMessageLog(MessageLog, CounterRepair):
             if row.published_through > published_through:
                 return PublishedAhead(published_through=row.published_through, published_message=row.published_message)
             first, last = row.allocated + 1, row.allocated + count
-            marked = msgspec.structs.replace(
-                row,
-                published_through=published_through,
-                published_message=published_message,
-                # All that was allocated before is out: only what is allocated now is unpublished.
-                dirty_at_ms=None if row.allocated <= published_through else row.dirty_at_ms,
+            grown = rules.allocated(
+                row, count, published_through=published_through, published_message=published_message, now_ms=now_ms
             )
-            store.put_counter(chat_id, _grown(marked, last, now_ms))
+            store.put_counter(chat_id, grown)
             store.watcher.allocated(chat_id, first, last)
             return Allocation(first=first, last=last, members_version=row.members_version)
 
@@ -102,7 +96,7 @@ class MemoryMessageLog(MessageLog, CounterRepair):
         timeout_s: float,
     ) -> Cancelled | None:
         commit = Commit(tuple(entries), tuple(senders), written=True, at_s=now_s)
-        _check_commit(chat_id, commit, token)
+        rules.check_commit(chat_id, commit.entries, commit.senders, token)
         store = self._store
         hidden: list[int] = []
 
@@ -116,7 +110,7 @@ class MemoryMessageLog(MessageLog, CounterRepair):
             hidden.extend(commit.entries[index].message.sequence for index in self._wire.half_way(len(commit.entries)))
             store.slots(chat_id).hide(hidden)
             for entry in commit.entries:
-                store.keys[chat_id, entry.message.client_message_id] = _key(entry)
+                store.keys[chat_id, entry.message.client_message_id] = rules.key_of(entry)
                 store.fill(entry.message)
             return None
 
@@ -139,8 +133,7 @@ class MemoryMessageLog(MessageLog, CounterRepair):
         return causes
 
     async def seal(self, chat_id: str, sequence: int, *, created_at: str, timeout_s: float) -> Slot:
-        if sequence < 1:
-            raise InternalError(f"seal: there is no slot {sequence}")
+        rules.check_slot(sequence)
         store = self._store
 
         def apply() -> Slot:
@@ -154,8 +147,7 @@ class MemoryMessageLog(MessageLog, CounterRepair):
         return await self._wire.call("seal", apply, timeout_s=timeout_s)
 
     async def read(self, chat_id: str, *, after: int, limit: int, timeout_s: float) -> SlotPage:
-        if not 1 <= limit <= READ_SLOTS_MAX:
-            raise InternalError(f"read: a limit of {limit} slots")
+        rules.check_page(limit)
         store = self._store
         return await self._wire.call("read", lambda: store.slots(chat_id).above(after, limit), timeout_s=timeout_s)
 
@@ -169,8 +161,8 @@ class MemoryMessageLog(MessageLog, CounterRepair):
 
     async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
         ids, counters = tuple(chat_ids), self._store.counters
-        _check_batch(len(ids))
-        _check_distinct("chats of a batch", ids)
+        rules.check_batch(len(ids))
+        rules.check_distinct("chats of a batch", ids)
 
         def apply() -> Mapping[str, Standing]:
             return {each: counters[each] for each in ids if each in counters}
@@ -183,14 +175,12 @@ class MemoryMessageLog(MessageLog, CounterRepair):
         store = self._store
 
         def apply() -> bool:
-            row = store.counters.get(chat_id)
-            if row is None or row.allocated != published_through or row.published_through > published_through:
-                return False
-            clean = msgspec.structs.replace(
-                row, published_through=published_through, published_message=published_message, dirty_at_ms=None
+            clean = rules.flushed(
+                store.counters.get(chat_id), published_through=published_through, published_message=published_message
             )
-            store.put_counter(chat_id, clean)
-            return True
+            if clean is not None:
+                store.put_counter(chat_id, clean)
+            return clean is not None
 
         return await self._wire.call("flush", apply, timeout_s=timeout_s, finish=lambda: store.index_dirty(chat_id))
 
@@ -247,12 +237,12 @@ class MemoryMessageLog(MessageLog, CounterRepair):
         def apply() -> bool:
             if chat_id in store.counters:
                 return False
-            row = Standing(
+            row = rules.recovered(
                 allocated=allocated,
                 published_through=published_through,
                 published_message=published_message,
                 members_version=members_version,
-                dirty_at_ms=now_ms if published_through < allocated else None,
+                now_ms=now_ms,
             )
             store.put_counter(chat_id, row)
             store.recoveries.append(Recovery(chat_id=chat_id, recovered_at_ms=now_ms, recovered_from=allocated))
@@ -269,18 +259,12 @@ class MemoryMessageLog(MessageLog, CounterRepair):
             row = store.counters.get(chat_id)
             if row is None or row.allocated >= allocated:
                 return False
-            store.put_counter(chat_id, _grown(row, allocated, now_ms))
+            store.put_counter(chat_id, rules.grown(row, allocated, now_ms))
             return True
 
         return await self._wire.call(
             "raise_counter", apply, timeout_s=timeout_s, finish=lambda: store.index_dirty(chat_id)
         )
-
-
-def _grown(row: Standing, allocated: int, now_ms: int) -> Standing:
-    """More is allocated than published from here on, so the chat is dirty: since now, or since longer."""
-    dirty_at_ms = now_ms if row.dirty_at_ms is None else row.dirty_at_ms
-    return msgspec.structs.replace(row, allocated=allocated, dirty_at_ms=dirty_at_ms)
 
 
 def _is_repeat(first: Commit | None, commit: Commit) -> bool:
@@ -290,42 +274,3 @@ def _is_repeat(first: Commit | None, commit: Commit) -> bool:
     if (first.entries, first.senders) != (commit.entries, commit.senders):
         raise InternalError("persist: this token belongs to another transaction")
     return first.written
-
-
-def _key(entry: Entry) -> Key:
-    message = entry.message
-    return Key(
-        client_message_id=message.client_message_id,
-        message_id=message.message_id,
-        sequence=message.sequence,
-        sender_id=message.sender_id,
-        content_sha256=entry.content_sha256,
-        created_at=message.created_at,
-        expires_at_s=entry.expires_at_s,
-    )
-
-
-def _check_commit(chat_id: str, commit: Commit, token: str) -> None:
-    """What a real store would reject before it looks at any row, and what only a bug of ours could send."""
-    messages = [entry.message for entry in commit.entries]
-    items = 2 * len(messages) + len(commit.senders)
-    if not messages or items > TRANSACTION_ITEMS_MAX:
-        raise InternalError(f"persist: {len(messages)} entries make {items} items")
-    if not 1 <= len(token) <= TOKEN_CHARS_MAX:
-        raise InternalError(f"persist: a token of {len(token)} characters")
-    _check_distinct("slots of a transaction", [each.sequence for each in messages])
-    _check_distinct("keys of a transaction", [each.client_message_id for each in messages])
-    _check_distinct("senders of a transaction", commit.senders)
-    for each in messages:
-        if each.chat_id != chat_id or each.sequence < 1 or each.sender_id not in commit.senders:
-            raise InternalError(f"persist: {each.message_id} has a foreign chat, no slot, or an unchecked sender")
-
-
-def _check_batch(rows: int) -> None:
-    if rows > LOOKUP_KEYS_MAX:
-        raise InternalError(f"{rows} rows in one batch read")
-
-
-def _check_distinct(what: str, values: Sequence[str] | Sequence[int]) -> None:
-    if len(set(values)) != len(values):
-        raise InternalError(f"the {what} are not distinct")

@@ -1,0 +1,211 @@
+"""`Catalog` and `Roster` in the data folder: the conditions of spec/data.md W5-W10, checked where rows are written.
+
+The caller has checked the same rules before; here they are checked again, so that a race cannot slip through.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from seriatim.domain.chat import (
+    Chat,
+    ChatType,
+    Membership,
+    Role,
+    check_group,
+    check_may_add,
+    check_may_change_role,
+    check_may_leave,
+    check_may_remove,
+    pair_key,
+)
+from seriatim.domain.errors import (
+    AlreadyAMember,
+    AlreadyExists,
+    ChatFull,
+    CounterMissing,
+    InternalError,
+    NotAMember,
+    NotFound,
+)
+from seriatim.domain.limits import GROUP_MEMBERS_MAX
+from seriatim.domain.times import iso
+from seriatim.engines.embedded import rows
+from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.message_log import counter, put_counter, put_standing
+from seriatim.engines.embedded.rows import CounterRow
+from seriatim.engines.embedded.writer import Look, View
+from seriatim.engines.store_rules import NEW_STANDING
+from seriatim.ports.catalog import Catalog, Members, Roster
+
+
+class EmbeddedRoster(Roster):
+    """Fanout's handle: it has nothing to write with."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._writer = folder.writer
+
+    async def members(self, chat_id: str, *, timeout_s: float) -> Members:
+        prefix = rows.members_prefix(chat_id)
+
+        def read(look: Look) -> Members:
+            row = rows.COUNTER.found(look.get(rows.counter_key(chat_id)))
+            user_ids = sorted([rows.last_text(key, prefix) for key, _ in look.scan(prefix, rows.after(prefix))])
+            return Members(row.standing.members_version if row else 0, tuple(user_ids))
+
+        return await self._writer.look("members", read, timeout_s=timeout_s)
+
+
+class EmbeddedCatalog(EmbeddedRoster, Catalog):
+    """A handle on the chats and memberships of a folder."""
+
+    async def create_group(self, chat: Chat, member_ids: Sequence[str], *, now_ms: int, timeout_s: float) -> None:
+        roles = {chat.created_by: Role.OWNER} | dict.fromkeys(member_ids, Role.MEMBER)
+        if chat.chat_type is not ChatType.GROUP or len(roles) != 1 + len(member_ids):
+            raise InternalError("create_group: not a group, or its members are not distinct")
+        if len(roles) > GROUP_MEMBERS_MAX:
+            raise ChatFull(f"a group has at most {GROUP_MEMBERS_MAX} members")
+
+        def decide(view: View) -> None:
+            _create(view, chat, roles, now_ms)
+
+        await self._writer.call("create_group", decide, timeout_s=timeout_s)
+
+    async def create_direct(self, chat: Chat, other_id: str, *, now_ms: int, timeout_s: float) -> str:
+        pair = rows.pair_row_key(pair_key(chat.created_by, other_id))
+        if chat.chat_type is not ChatType.DIRECT:
+            raise InternalError("create_direct: not a direct chat")
+
+        def decide(view: View) -> str:
+            first = rows.TEXT.found(view.get(pair))
+            if first is not None:
+                return first
+            _create(view, chat, {chat.created_by: Role.MEMBER, other_id: Role.MEMBER}, now_ms)
+            view.put(pair, rows.TEXT.encode(chat.chat_id))
+            return chat.chat_id
+
+        return await self._writer.call("create_direct", decide, timeout_s=timeout_s)
+
+    async def add_member(
+        self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
+    ) -> Membership:
+        def decide(view: View) -> Membership:
+            caller, chat = _group_of(view, chat_id, by)
+            check_may_add(caller.role, role)
+            present = _member(view, chat_id, user_id)
+            if present is not None:
+                raise AlreadyAMember("that user is a member already", details={"joined_at": present.joined_at})
+            if chat.member_count >= GROUP_MEMBERS_MAX:
+                raise ChatFull(f"a group has at most {GROUP_MEMBERS_MAX} members")
+            added = Membership(chat_id=chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=by)
+            _raise_version(view, chat_id)
+            _put_member(view, added)
+            _count(view, chat, +1, now_ms)
+            return added
+
+        return await self._writer.call("add_member", decide, timeout_s=timeout_s)
+
+    async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> None:
+        def decide(view: View) -> None:
+            caller, chat = _group_of(view, chat_id, by)
+            target = _member(view, chat_id, user_id)
+            check_may_remove(by, caller.role, user_id, target.role if target else None)
+            _drop(view, chat, user_id, now_ms)
+
+        await self._writer.call("remove_member", decide, timeout_s=timeout_s)
+
+    async def leave(self, chat_id: str, user_id: str, *, now_ms: int, timeout_s: float) -> None:
+        def decide(view: View) -> None:
+            leaver, chat = _group_of(view, chat_id, user_id)
+            check_may_leave(leaver.role)
+            _drop(view, chat, user_id, now_ms)
+
+        await self._writer.call("leave", decide, timeout_s=timeout_s)
+
+    async def change_role(
+        self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
+    ) -> Membership:
+        def decide(view: View) -> Membership:
+            caller, _ = _group_of(view, chat_id, by)
+            target = _member(view, chat_id, user_id)
+            check_may_change_role(by, caller.role, user_id, target.role if target else None, role)
+            if target is None:
+                raise NotFound("that user is not a member of this chat")
+            changed = msgspec.structs.replace(target, role=role)
+            _raise_version(view, chat_id)
+            _put_member(view, changed)
+            return changed
+
+        return await self._writer.call("change_role", decide, timeout_s=timeout_s)
+
+    async def chat(self, chat_id: str, *, timeout_s: float) -> Chat | None:
+        key = rows.chat_key(chat_id)
+        return await self._writer.look("chat", lambda look: rows.CHAT.found(look.get(key)), timeout_s=timeout_s)
+
+    async def membership(self, chat_id: str, user_id: str, *, timeout_s: float) -> Membership | None:
+        key = rows.member_key(chat_id, user_id)
+        return await self._writer.look(
+            "membership", lambda look: rows.MEMBERSHIP.found(look.get(key)), timeout_s=timeout_s
+        )
+
+    async def chats_of(self, user_id: str, *, timeout_s: float) -> Sequence[str]:
+        prefix = rows.user_chats_prefix(user_id)
+
+        def read(look: Look) -> Sequence[str]:
+            return sorted([rows.last_text(key, prefix) for key, _ in look.scan(prefix, rows.after(prefix))])
+
+        return await self._writer.look("chats_of", read, timeout_s=timeout_s)
+
+
+def _create(view: View, chat: Chat, roles: Mapping[str, Role], now_ms: int) -> None:
+    """A counter that is there without its chat is somebody's, too: a second one would start at 0 and overwrite."""
+    if view.get(rows.chat_key(chat.chat_id)) is not None or view.get(rows.counter_key(chat.chat_id)) is not None:
+        raise AlreadyExists("this chat id is taken")
+    founded = msgspec.structs.replace(chat, member_count=len(roles))
+    view.put(rows.chat_key(chat.chat_id), rows.CHAT.encode(founded))
+    put_counter(view, chat.chat_id, None, CounterRow(standing=NEW_STANDING))
+    for user_id, role in roles.items():
+        member = Membership(
+            chat_id=chat.chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=chat.created_by
+        )
+        _put_member(view, member)
+
+
+def _group_of(view: View, chat_id: str, user_id: str) -> tuple[Membership, Chat]:
+    """The caller's membership comes first: outsiders learn nothing about the chat, not even whether it exists."""
+    member = _member(view, chat_id, user_id)
+    chat = rows.CHAT.found(view.get(rows.chat_key(chat_id)))
+    if member is None or chat is None:
+        raise NotAMember("you are not a member of this chat, or it does not exist")
+    check_group(chat.chat_type)
+    return member, chat
+
+
+def _member(view: View, chat_id: str, user_id: str) -> Membership | None:
+    return rows.MEMBERSHIP.found(view.get(rows.member_key(chat_id, user_id)))
+
+
+def _put_member(view: View, member: Membership) -> None:
+    view.put(rows.member_key(member.chat_id, member.user_id), rows.MEMBERSHIP.encode(member))
+    view.put(rows.user_chat_key(member.user_id, member.chat_id), b"")
+
+
+def _drop(view: View, chat: Chat, user_id: str, now_ms: int) -> None:
+    _raise_version(view, chat.chat_id)
+    view.delete(rows.member_key(chat.chat_id, user_id))
+    view.delete(rows.user_chat_key(user_id, chat.chat_id))
+    _count(view, chat, -1, now_ms)
+
+
+def _raise_version(view: View, chat_id: str) -> None:
+    """The last condition of a change: without the counter row nothing may change."""
+    row = counter(view, chat_id)
+    if row is None:
+        raise CounterMissing(chat_id)
+    version = row.standing.members_version + 1
+    put_standing(view, chat_id, row, msgspec.structs.replace(row.standing, members_version=version))
+
+
+def _count(view: View, chat: Chat, change: int, now_ms: int) -> None:
+    counted = msgspec.structs.replace(chat, member_count=chat.member_count + change, updated_at=iso(now_ms))
+    view.put(rows.chat_key(chat.chat_id), rows.CHAT.encode(counted))

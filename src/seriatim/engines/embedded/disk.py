@@ -1,0 +1,158 @@
+"""RocksDB as we use it: changes are written first and synced apart, and every error is told from an end of rows.
+
+`rocksdict` holds Python's lock while it writes and while it reads, but not while it syncs the log. So a batch is
+written without a sync, on the event loop, where it costs microseconds, and synced by a thread that may wait.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DBCompressionType,
+    DBRecoveryMode,
+    Options,
+    Rdict,
+    ReadOptions,
+    WriteBatch,
+    WriteOptions,
+)
+
+from seriatim.domain.errors import ServiceUnavailable
+from seriatim.domain.limits import STORE_CACHE_BYTES, STORE_LOG_BYTES_MAX, STORE_MEMTABLE_BYTES
+
+Changes = Mapping[bytes, bytes | None]  # None: the row goes
+
+
+class DiskError(Exception):
+    """The store cannot be opened, written or synced. Nothing goes on before it was opened anew."""
+
+
+class Stalled(Exception):
+    """The store is behind with moving rows to table files. Nothing was written; try again soon."""
+
+
+class Disk:
+    """One RocksDB, as it was written last, synced or not. `sync` and `reopen` belong to a thread, the rest to the loop.
+
+    Whoever reads here knows what is not synced yet: `Look` and `View` do.
+    """
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        self._path = path
+        self._db: Rdict | None = _open(path, create=create)
+
+    def get(self, key: bytes) -> bytes | None:
+        db = self._open_db()
+        try:
+            value = db.get(key)
+        except Exception as error:
+            raise _unreadable(error) from error
+        assert value is None or isinstance(value, bytes), "raw mode knows only bytes"
+        return value
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start` up to, but not with, `end`. Use it up or drop it before the next await."""
+        bound = ReadOptions()
+        bound.set_iterate_upper_bound(end)
+        db = self._open_db()
+        try:
+            found = db.iter(bound)
+            found.seek(start)
+            while found.valid():
+                yield found.key(), found.value()
+                found.next()
+            # A damaged table ends an iteration like any other end, except for this.
+            found.status()
+        except Exception as error:
+            raise _unreadable(error) from error
+
+    def scan_down(self, start: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start`, that one included, downwards, as long as they begin with `prefix`."""
+        db = self._open_db()
+        try:
+            found = db.iter()
+            found.seek_for_prev(start)
+            while found.valid() and found.key().startswith(prefix):
+                yield found.key(), found.value()
+                found.prev()
+            found.status()
+        except Exception as error:
+            raise _unreadable(error) from error
+
+    def write(self, changes: Changes) -> None:
+        """All of it or, after a crash, nothing; for good only after the next `sync`."""
+        db = self._open_db()
+        batch = WriteBatch(raw_mode=True)
+        for key, value in changes.items():
+            if value is None:
+                batch.delete(key)
+            else:
+                batch.put(key, value)
+        try:
+            db.write(batch, _WITHOUT_SYNC)
+        except Exception as error:
+            if str(error).startswith("Result incomplete"):
+                raise Stalled(str(error)) from error
+            raise DiskError(str(error)) from error
+
+    def sync(self) -> None:
+        """Returns once all that was written before survives the loss of power. It may take long."""
+        try:
+            self._open_db().flush_wal(True)
+        except Exception as error:
+            raise DiskError(str(error)) from error
+
+    def reopen(self) -> None:
+        """After a `DiskError` the store refuses every write; a new one replays the log and has what survived."""
+        with suppress(DiskError):  # it is broken: of course it complains
+            self.close()
+        self._db = _open(self._path, create=False)
+
+    def close(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            try:
+                db.close()
+            except Exception as error:
+                # What was acknowledged is in the log, whatever the last flush says.
+                raise DiskError(str(error)) from error
+
+    def _open_db(self) -> Rdict:
+        if self._db is None:
+            raise ServiceUnavailable("the data folder is not open at this moment")
+        return self._db
+
+
+_WITHOUT_SYNC = WriteOptions()
+_WITHOUT_SYNC.sync = False
+_WITHOUT_SYNC.no_slowdown = True  # an error instead of a wait: the wait would hold up every thread of this process
+
+
+def _open(path: Path, *, create: bool) -> Rdict:
+    options = Options(raw_mode=True)
+    options.create_if_missing(create)
+    options.set_error_if_exists(create)
+    # A record cut short by a crash was never acknowledged. Any other damage to the log may have been: refuse it, where
+    # the default would drop all that follows without a word.
+    options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
+    options.set_compression_type(DBCompressionType.lz4())
+    options.set_write_buffer_size(STORE_MEMTABLE_BYTES)
+    options.set_max_total_wal_size(STORE_LOG_BYTES_MAX)
+    options.set_keep_log_file_num(4)
+    tables = BlockBasedOptions()
+    tables.set_block_cache(Cache(STORE_CACHE_BYTES))
+    tables.set_bloom_filter(10, False)  # most keys asked for on the way of a send are not there
+    options.set_block_based_table_factory(tables)
+    try:
+        return Rdict(str(path), options)
+    except Exception as error:
+        raise DiskError(str(error)) from error
+
+
+def _unreadable(error: Exception) -> ServiceUnavailable:
+    if isinstance(error, ServiceUnavailable):
+        return error
+    return ServiceUnavailable(f"the data folder cannot be read: {error}")

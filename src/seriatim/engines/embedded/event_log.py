@@ -1,0 +1,204 @@
+"""The event log in the data folder: topics, their partitions, and the handles with which they are written.
+
+An append joins the same group commit as everything else. Reading is in `event_reader`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from seriatim.domain.errors import InternalError
+from seriatim.domain.letters import letter_key, letter_partition, letter_value
+from seriatim.domain.limits import STORE_TIMEOUT_S
+from seriatim.domain.partition import partition as partition_of
+from seriatim.engines.coordinator import Coordinator
+from seriatim.engines.embedded import rows
+from seriatim.engines.embedded.folder import Folder, FolderError
+from seriatim.engines.embedded.rows import EventRow
+from seriatim.engines.embedded.writer import View
+from seriatim.ports.clock import Clock
+from seriatim.ports.event_log import DEAD_LETTERS, Event, Letter, Partition, Record
+
+
+class TopicMismatch(FolderError):
+    """A topic keeps the number of partitions that it was made with: the order of its chats depends on it."""
+
+
+class EmbeddedEventLog:
+    """What all handles of this process share: topics, ends, and who reads what."""
+
+    def __init__(self, folder: Folder, partitions: Mapping[str, int]) -> None:
+        self.disk = folder.disk
+        self.writer = folder.writer
+        self.partitions = dict(partitions)
+        self._ends: dict[Partition, int] = {}
+        self._groups: dict[str, Coordinator] = {}
+        self._readers = 0
+        self._load_ends()
+        folder.writer.mended.append(self._mended)
+
+    @classmethod
+    async def open(cls, folder: Folder, partitions: Mapping[str, int]) -> "EmbeddedEventLog":
+        """Makes the topics that are not there yet. Raises `TopicMismatch` and makes none if one has another size."""
+
+        def decide(view: View) -> None:
+            for topic, count in partitions.items():
+                made = rows.NUMBER.found(view.get(rows.topic_key(topic)))
+                if made is None:
+                    view.put(rows.topic_key(topic), rows.NUMBER.encode(count))
+                elif made != count:
+                    raise TopicMismatch(
+                        f"topic {topic} has {made} partitions in {folder.path}, and the settings say {count}; set it "
+                        f"to {made}"
+                    )
+
+        await folder.writer.call("topics", decide, timeout_s=STORE_TIMEOUT_S)
+        return cls(folder, partitions)
+
+    def partition_count(self, topic: str) -> int:
+        count = self.partitions.get(topic)
+        if count is None:
+            raise InternalError(f"there is no topic {topic}; topics are created explicitly")
+        return count
+
+    def all_partitions(self) -> Sequence[Partition]:
+        return [Partition(topic, number) for topic, count in self.partitions.items() for number in range(count)]
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def append(
+        self, operation: str, partition: Partition, events: Sequence[EventRow], *, timeout_s: float
+    ) -> None:
+        end = 0
+
+        def decide(view: View) -> None:
+            nonlocal end
+            end = rows.NUMBER.found(view.get(rows.end_key(partition))) or 0
+            for event in events:
+                view.put(rows.event_key(partition, end), rows.EVENT.encode(event))
+                end += 1
+            view.put(rows.end_key(partition), rows.NUMBER.encode(end))
+
+        await self.writer.call(operation, decide, timeout_s=timeout_s, applied=lambda: self._appended(partition, end))
+
+    def _appended(self, partition: Partition, end: int) -> None:
+        self._ends[partition] = end
+        for group in self._groups.values():
+            group.appended(partition)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def group(self, name: str) -> Coordinator:
+        """Consumers live in this process, so their group does; what they committed is in the folder."""
+        found = self._groups.get(name)
+        if found is None:
+            found = self._groups[name] = Coordinator(self.partitions)
+            for partition in self.all_partitions():
+                committed = rows.NUMBER.found(self.disk.get(rows.offset_key(name, partition)))
+                if committed is not None:
+                    found.committed[partition] = committed
+        return found
+
+    def new_reader_number(self) -> int:
+        """Tells readers apart that bear the same name; nothing else depends on it."""
+        self._readers += 1
+        return self._readers
+
+    def fetch(self, partition: Partition, offset: int, limit: int) -> list[Record]:
+        """Records from `offset` on, up to the synced end; those that retention removed are passed over."""
+        found: list[Record] = []
+        end = self._ends.get(partition, 0)
+        if offset >= end or limit <= 0:
+            return found
+        for key, value in self.disk.scan(rows.event_key(partition, offset), rows.event_key(partition, end)):
+            found.append(record_of(partition, key, value))
+            if len(found) == limit:
+                break
+        return found
+
+    def end_offsets(self, topic: str) -> Mapping[Partition, int]:
+        return {partition: end for partition, end in self._ends.items() if partition.topic == topic}
+
+    def records(self, topic: str) -> Sequence[Record]:
+        """All records of a topic, partition by partition, each in offset order: for tools and checkers."""
+        partitions = [Partition(topic, number) for number in range(self.partition_count(topic))]
+        return [record for each in partitions for record in self.fetch(each, 0, self._ends[each])]
+
+    def lag(self, name: str) -> Mapping[Partition, int]:
+        """Records not yet committed, for every partition of the topics the group subscribed to."""
+        group = self.group(name)
+        return {
+            partition: end - group.committed.get(partition, 0)
+            for partition, end in self._ends.items()
+            if partition.topic in group.topics
+        }
+
+    def _mended(self) -> None:
+        """What an interrupted write left in the log is there, or it is not; now it shows."""
+        self._load_ends()
+        for group in self._groups.values():
+            for partition in self.all_partitions():
+                group.appended(partition)
+
+    def _load_ends(self) -> None:
+        for partition in self.all_partitions():
+            self._ends[partition] = rows.NUMBER.found(self.disk.get(rows.end_key(partition))) or 0
+
+
+def record_of(partition: Partition, key: bytes, value: bytes) -> Record:
+    row = rows.EVENT.decode(value)
+    return Record(
+        partition=partition,
+        offset=rows.last_number(key),
+        key=row.key,
+        value=row.value,
+        headers=row.headers,
+        timestamp_ms=row.timestamp_ms,
+    )
+
+
+class EmbeddedEventWriter:
+    """Implements `EventWriter`. All events of a call are in the log, or none."""
+
+    def __init__(self, log: EmbeddedEventLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+
+    async def append(self, topic: str, events: Sequence[Event], *, timeout_s: float) -> None:
+        if not events:
+            return
+        key = events[0].key
+        if any(event.key != key for event in events):
+            raise InternalError("the events of one append share one key")
+        partition = Partition(topic, partition_of(key, self._log.partition_count(topic)))
+        raw, now_ms = key.encode(), self._clock.now_ms()
+        fresh = [EventRow(raw, event.value, event.headers, now_ms) for event in events]
+        await self._log.append("append", partition, fresh, timeout_s=timeout_s)
+
+
+class EmbeddedDeadLetterWriter:
+    """Implements `DeadLetterWriter`."""
+
+    def __init__(self, log: EmbeddedEventLog, clock: Clock) -> None:
+        self._log = log
+        self._clock = clock
+
+    async def bury(self, letter: Letter, *, timeout_s: float) -> None:
+        record = letter.record
+        source = record.partition.number
+        value = letter_value(
+            topic=record.partition.topic,
+            source_partition=source,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+            reason=letter.reason,
+            attempts=letter.attempts,
+            consumer_group=letter.consumer_group,
+            consumer_id=letter.consumer_id,
+            failed_at_ms=letter.failed_at_ms,
+        )
+        number = letter_partition(record.key, source, self._log.partition_count(DEAD_LETTERS))
+        key = None if letter_key(record.key) is None else record.key
+        row = EventRow(key, value, (), self._clock.now_ms())
+        await self._log.append("bury", Partition(DEAD_LETTERS, number), [row], timeout_s=timeout_s)

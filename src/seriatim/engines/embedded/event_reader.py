@@ -1,0 +1,182 @@
+"""A reader of the embedded event log: one member of a consumer group, its positions, and its part in rebalances.
+
+Reader, group and log are in one process: nothing between them is late or lost, so each poll simply asks.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from seriatim.domain.errors import InternalError
+from seriatim.engines.coordinator import Grant, MemberKey, Orders
+from seriatim.engines.embedded import rows
+from seriatim.engines.embedded.event_log import EmbeddedEventLog
+from seriatim.engines.embedded.writer import View
+from seriatim.ports.event_log import Fenced, Partition, RebalanceListener, Record
+
+
+class EmbeddedEventReader:
+    """Implements `EventReader`."""
+
+    def __init__(self, log: EmbeddedEventLog, group: str, consumer_id: str) -> None:
+        self._log = log
+        self._name = group
+        self._group = log.group(group)
+        self._member = MemberKey(consumer_id, log.new_reader_number(), 0)
+        self._topics: tuple[str, ...] = ()
+        self._listener: RebalanceListener | None = None
+        self._holdings: dict[Partition, _Holding] = {}
+        self._seen = 0
+        self._turn = 0
+        self._commits = 0
+        self._polling = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def open(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        for topic in topics:
+            self._log.partition_count(topic)
+        self._topics = tuple(topics)
+        self._listener = listener
+        self._holdings.clear()
+        self._join()
+
+    async def poll(self, *, limit: int) -> Sequence[Record]:
+        """May also raise `ServiceUnavailable` while the folder cannot be read; then no record was passed over."""
+        if self._polling:
+            raise InternalError("one poll at a time: two would tear the order of a partition")
+        if self._listener is None:
+            raise InternalError("this reader is not open")
+        self._polling = True
+        try:
+            await asyncio.sleep(0)  # a backlog is polled in a loop: others must run, too
+            return await self._poll(self._listener, limit)
+        finally:
+            self._polling = False
+
+    async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
+        holding = self._holdings.get(partition)
+        if holding is None:
+            raise Fenced(f"{partition.topic}/{partition.number} is not ours")
+        self._commits += 1
+        turn, grant = self._commits, holding.grant
+
+        def decide(view: View) -> None:
+            # The group knows it before the disk does: after a crash both begin again at what the disk knows.
+            self._group.commit(self._member, grant, next_offset, turn)
+            view.put(rows.offset_key(self._name, partition), rows.NUMBER.encode(next_offset))
+
+        await self._log.writer.call("commit", decide, timeout_s=timeout_s)
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Like `pause` and `resume` without effect on a partition that is not ours: who asks will soon be told."""
+        holding = self._holdings.get(partition)
+        if holding is not None:
+            holding.position = offset
+            self._wake()
+
+    def pause(self, partition: Partition) -> None:
+        holding = self._holdings.get(partition)
+        if holding is not None:
+            holding.paused = True
+
+    def resume(self, partition: Partition) -> None:
+        holding = self._holdings.get(partition)
+        if holding is not None:
+            holding.paused = False
+            self._wake()
+
+    async def close(self) -> None:
+        """A poll that still waits ends without records."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        self._wake()
+        try:
+            if self._holdings:
+                await listener.revoked(tuple(self._holdings))
+        finally:
+            self._holdings.clear()
+            self._group.leave(self._member)
+
+    def _join(self) -> None:
+        """A new epoch each time, so that a commit of an earlier one is fenced."""
+        self._member = MemberKey(self._member.consumer_id, self._member.reader, self._member.epoch + 1)
+        self._seen = 0
+        self._group.join(self._member, self._topics, self._wake)
+
+    async def _poll(self, listener: RebalanceListener, limit: int) -> Sequence[Record]:
+        while self._listener is listener:
+            if not self._group.knows(self._member):
+                self._lose(listener)
+                self._join()
+            orders = self._group.orders(self._member, self._seen, ())
+            if orders is not None:
+                await self._obey(orders, listener)
+                continue
+            records = self._fetch(limit)
+            if records:
+                return records
+            self._group.arm(self._member)
+            await self._sleep()
+        return ()
+
+    def _lose(self, listener: RebalanceListener) -> None:
+        lost = tuple(self._holdings)
+        self._holdings.clear()
+        if lost:
+            listener.lost(lost)
+
+    async def _obey(self, orders: Orders, listener: RebalanceListener) -> None:
+        """First gives back, then takes: what is granted may be gone by the time a revocation is finished."""
+        if orders.revoke:
+            await self._give_back(orders, listener)
+            return
+        self._seen = orders.version
+        fresh = [grant for grant in orders.held if grant.partition not in self._holdings]
+        for grant in fresh:
+            self._holdings[grant.partition] = _Holding(grant)
+        if fresh:
+            listener.assigned(tuple([grant.partition for grant in fresh]))
+
+    async def _give_back(self, orders: Orders, listener: RebalanceListener) -> None:
+        told = tuple([partition for partition in orders.revoke if partition in self._holdings])
+        member = self._member
+        if told:
+            await listener.revoked(told)
+        for partition in told:
+            self._holdings.pop(partition, None)
+        if self._group.knows(member):  # else it was expelled or closed meanwhile, and holds nothing
+            self._group.orders(member, self._seen, [each for each in orders.held if each.partition in orders.revoke])
+
+    def _fetch(self, limit: int) -> list[Record]:
+        """Each poll begins with another partition, so that a busy one does not starve the others."""
+        ready = [(partition, each) for partition, each in self._holdings.items() if not each.paused]
+        if not ready:
+            return []
+        self._turn = (self._turn + 1) % len(ready)
+        records: list[Record] = []
+        for partition, holding in ready[self._turn :] + ready[: self._turn]:
+            records += self._log.fetch(partition, holding.position, limit - len(records))
+        # Moved only now: a read that failed half-way passes over nothing.
+        for record in records:
+            self._holdings[record.partition].position = record.offset + 1
+        return records
+
+    async def _sleep(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class _Holding:
+    __slots__ = ("grant", "paused", "position")
+
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
+        self.position = grant.start
+        self.paused = False

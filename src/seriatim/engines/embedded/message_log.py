@@ -1,0 +1,332 @@
+"""`MessageLog` and `CounterRepair` in the data folder: the conditions of spec/data.md W1-W4, W20 and W21.
+
+Each write is one function over a `View`: it reads, judges and changes within one decision, which makes it atomic.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from seriatim.domain.chat import Role
+from seriatim.domain.errors import CounterMissing
+from seriatim.domain.limits import READ_BYTES_MAX
+from seriatim.domain.message import Sealed, Slot
+from seriatim.engines import store_rules as rules
+from seriatim.engines.embedded import rows
+from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.rows import CounterRow, WatermarkRow
+from seriatim.engines.embedded.writer import Look, View
+from seriatim.ports.message_log import (
+    Allocation,
+    Cancelled,
+    CounterRepair,
+    DirtyChat,
+    Entry,
+    KeyTaken,
+    Lookup,
+    MessageLog,
+    PublishedAhead,
+    SenderGone,
+    SlotPage,
+    SlotTaken,
+    Standing,
+)
+
+Cause = KeyTaken | SlotTaken | SenderGone
+
+
+class EmbeddedMessageLog(MessageLog, CounterRepair):
+    """A handle on the messages of a folder. `token` is not kept: a repeated commit is known by what it wrote."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._writer = folder.writer
+
+    # --- a send -------------------------------------------------------------------------------------------------------
+
+    async def lookup(
+        self, chat_id: str, client_message_ids: Sequence[str], user_ids: Sequence[str], *, timeout_s: float
+    ) -> Lookup:
+        rules.check_batch(len(client_message_ids) + len(user_ids) + 1)
+        rules.check_distinct("keys of a lookup", client_message_ids)
+        rules.check_distinct("users of a lookup", user_ids)
+
+        def read(look: Look) -> Lookup:
+            prefix = rows.keys_prefix(chat_id)
+            keys = {each: rows.KEY.found(look.get(rows.idempotency_key(prefix, each))) for each in client_message_ids}
+            roles = {each: _role(look, chat_id, each) for each in user_ids}
+            return Lookup(
+                keys={name: key for name, key in keys.items() if key is not None},
+                roles={user_id: role for user_id, role in roles.items() if role is not None},
+                standing=_standing(look, chat_id),
+            )
+
+        return await self._writer.look("lookup", read, timeout_s=timeout_s)
+
+    async def allocate(
+        self,
+        chat_id: str,
+        count: int,
+        *,
+        published_through: int,
+        published_message: int | None,
+        now_ms: int,
+        timeout_s: float,
+    ) -> Allocation | PublishedAhead:
+        rules.check_allocation(count)
+
+        def decide(view: View) -> Allocation | PublishedAhead:
+            row = counter(view, chat_id)
+            if row is None:
+                raise CounterMissing(chat_id)
+            before = row.standing
+            if before.published_through > published_through:
+                return PublishedAhead(
+                    published_through=before.published_through, published_message=before.published_message
+                )
+            after = rules.allocated(
+                before, count, published_through=published_through, published_message=published_message, now_ms=now_ms
+            )
+            put_standing(view, chat_id, row, after)
+            return Allocation(first=before.allocated + 1, last=after.allocated, members_version=before.members_version)
+
+        return await self._writer.call("allocate", decide, timeout_s=timeout_s)
+
+    async def persist(
+        self,
+        chat_id: str,
+        entries: Sequence[Entry],
+        senders: Sequence[str],
+        *,
+        token: str,
+        now_s: int,
+        timeout_s: float,
+    ) -> Cancelled | None:
+        rules.check_commit(chat_id, entries, senders, token)
+
+        def decide(view: View) -> Cancelled | None:
+            places = _places(chat_id, entries)
+            causes = _causes(view, places, now_s)
+            causes.extend(SenderGone(each) for each in senders if view.get(rows.member_key(chat_id, each)) is None)
+            if causes:
+                return None if _is_repeat(view, places, entries) else Cancelled(tuple(causes))
+            for (key, slot), entry in zip(places, entries, strict=True):
+                view.put(key, rows.KEY.encode(rules.key_of(entry)))
+                view.put(slot, rows.encode_slot(entry.message))
+            return None
+
+        return await self._writer.call("persist", decide, timeout_s=timeout_s)
+
+    async def seal(self, chat_id: str, sequence: int, *, created_at: str, timeout_s: float) -> Slot:
+        rules.check_slot(sequence)
+
+        def decide(view: View) -> Slot:
+            key = rows.slot_key(rows.slots_prefix(chat_id), sequence)
+            holder = view.get(key)
+            if holder is not None:
+                return rows.decode_slot(holder)
+            tombstone = Sealed(chat_id=chat_id, sequence=sequence, created_at=created_at)
+            view.put(key, rows.encode_slot(tombstone))
+            return tombstone
+
+        return await self._writer.call("seal", decide, timeout_s=timeout_s)
+
+    # --- reads --------------------------------------------------------------------------------------------------------
+
+    async def read(self, chat_id: str, *, after: int, limit: int, timeout_s: float) -> SlotPage:
+        """A page ends at the limit without a look beyond, or when it grows heavy: `more` then says so."""
+        rules.check_page(limit)
+        prefix = rows.slots_prefix(chat_id)
+        start, end = rows.slot_key(prefix, after + 1), rows.after(prefix)
+
+        def read(look: Look) -> SlotPage:
+            found: list[Slot] = []
+            weight = 0
+            for _, value in look.scan(start, end):
+                found.append(rows.decode_slot(value))
+                weight += len(value)
+                if len(found) == limit or weight >= READ_BYTES_MAX:
+                    return SlotPage(tuple(found), more=True)
+            return SlotPage(tuple(found), more=False)
+
+        return await self._writer.look("read", read, timeout_s=timeout_s)
+
+    async def newest_message(self, chat_id: str, *, at_most: int, timeout_s: float) -> int:
+        return await self._writer.look(
+            "newest_message", lambda look: _newest(look, chat_id, at_most, messages_only=True), timeout_s=timeout_s
+        )
+
+    async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
+        rules.check_batch(len(chat_ids))
+        rules.check_distinct("chats of a batch", chat_ids)
+
+        def read(look: Look) -> Mapping[str, Standing]:
+            found = {each: _standing(look, each) for each in chat_ids}
+            return {chat_id: standing for chat_id, standing in found.items() if standing is not None}
+
+        return await self._writer.look("standings", read, timeout_s=timeout_s)
+
+    async def dirty(self, *, before_ms: int, limit: int, timeout_s: float) -> Sequence[DirtyChat]:
+        def read(look: Look) -> Sequence[DirtyChat]:
+            found: list[DirtyChat] = []
+            for key, _ in look.scan(rows.dirty_key(0, ""), rows.dirty_key(before_ms, "")):
+                if len(found) >= limit:
+                    break
+                dirty_at_ms, chat_id = rows.split_dirty_key(key)
+                row = _standing(look, chat_id)
+                # A counter that was lost leaves its index row behind; it must not crowd out the others.
+                if row is not None and row.dirty_at_ms == dirty_at_ms:
+                    found.append(DirtyChat(chat_id, dirty_at_ms))
+            return found
+
+        return await self._writer.look("dirty", read, timeout_s=timeout_s)
+
+    async def role(self, chat_id: str, user_id: str, *, timeout_s: float) -> Role | None:
+        return await self._writer.look("role", lambda look: _role(look, chat_id, user_id), timeout_s=timeout_s)
+
+    async def watermark(self, user_id: str, chat_id: str, *, timeout_s: float) -> int:
+        def read(look: Look) -> int:
+            row = rows.WATERMARK.found(look.get(rows.watermark_key(user_id, chat_id)))
+            return row.sequence if row else 0
+
+        return await self._writer.look("watermark", read, timeout_s=timeout_s)
+
+    async def newest_slot(self, chat_id: str, *, timeout_s: float) -> int:
+        return await self._writer.look(
+            "newest_slot", lambda look: _newest(look, chat_id, None, messages_only=False), timeout_s=timeout_s
+        )
+
+    # --- marks --------------------------------------------------------------------------------------------------------
+
+    async def flush(
+        self, chat_id: str, *, published_through: int, published_message: int | None, timeout_s: float
+    ) -> bool:
+        def decide(view: View) -> bool:
+            row = counter(view, chat_id)
+            clean = rules.flushed(
+                row.standing if row else None, published_through=published_through, published_message=published_message
+            )
+            if row is None or clean is None:
+                return False
+            put_standing(view, chat_id, row, clean)
+            return True
+
+        return await self._writer.call("flush", decide, timeout_s=timeout_s)
+
+    async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, now_ms: int, timeout_s: float) -> bool:
+        def decide(view: View) -> bool:
+            key = rows.watermark_key(user_id, chat_id)
+            row = rows.WATERMARK.found(view.get(key))
+            if sequence <= (row.sequence if row else 0):
+                return False
+            view.put(key, rows.WATERMARK.encode(WatermarkRow(sequence, now_ms)))
+            return True
+
+        return await self._writer.call("acknowledge", decide, timeout_s=timeout_s)
+
+    async def recover_counter(
+        self,
+        chat_id: str,
+        *,
+        allocated: int,
+        published_through: int,
+        published_message: int | None,
+        members_version: int,
+        now_ms: int,
+        timeout_s: float,
+    ) -> bool:
+        def decide(view: View) -> bool:
+            if counter(view, chat_id) is not None:
+                return False
+            standing = rules.recovered(
+                allocated=allocated,
+                published_through=published_through,
+                published_message=published_message,
+                members_version=members_version,
+                now_ms=now_ms,
+            )
+            audited = CounterRow(standing=standing, recovered_at_ms=now_ms, recovered_from=allocated)
+            put_counter(view, chat_id, None, audited)
+            return True
+
+        return await self._writer.call("recover_counter", decide, timeout_s=timeout_s)
+
+    async def raise_counter(self, chat_id: str, *, allocated: int, now_ms: int, timeout_s: float) -> bool:
+        def decide(view: View) -> bool:
+            row = counter(view, chat_id)
+            if row is None or row.standing.allocated >= allocated:
+                return False
+            put_standing(view, chat_id, row, rules.grown(row.standing, allocated, now_ms))
+            return True
+
+        return await self._writer.call("raise_counter", decide, timeout_s=timeout_s)
+
+
+def counter(view: View, chat_id: str) -> CounterRow | None:
+    return rows.COUNTER.found(view.get(rows.counter_key(chat_id)))
+
+
+def put_standing(view: View, chat_id: str, row: CounterRow, standing: Standing) -> None:
+    put_counter(view, chat_id, row, msgspec.structs.replace(row, standing=standing))
+
+
+def put_counter(view: View, chat_id: str, before: CounterRow | None, row: CounterRow) -> None:
+    """The dirty index changes with the row, so it never lags."""
+    was = before.standing.dirty_at_ms if before else None
+    since = row.standing.dirty_at_ms
+    if was is not None and was != since:
+        view.delete(rows.dirty_key(was, chat_id))
+    if since is not None and was != since:
+        view.put(rows.dirty_key(since, chat_id), b"")
+    view.put(rows.counter_key(chat_id), rows.COUNTER.encode(row))
+
+
+def _places(chat_id: str, entries: Sequence[Entry]) -> list[tuple[bytes, bytes]]:
+    """For each entry where its key is written, and its message."""
+    keys, slots = rows.keys_prefix(chat_id), rows.slots_prefix(chat_id)
+    return [
+        (
+            rows.idempotency_key(keys, entry.message.client_message_id),
+            rows.slot_key(slots, entry.message.sequence),
+        )
+        for entry in entries
+    ]
+
+
+def _causes(view: View, places: Sequence[tuple[bytes, bytes]], now_s: int) -> list[Cause]:
+    """Every key and slot that is taken, by the index of its entry."""
+    causes: list[Cause] = []
+    for index, (key, slot) in enumerate(places):
+        taken = rows.KEY.found(view.get(key))
+        if taken is not None and taken.expires_at_s > now_s:
+            causes.append(KeyTaken(index, taken))
+        holder = view.get(slot)
+        if holder is not None:
+            causes.append(SlotTaken(index, rows.decode_slot(holder)))
+    return causes
+
+
+def _is_repeat(view: View, places: Sequence[tuple[bytes, bytes]], entries: Sequence[Entry]) -> bool:
+    """A message id is never given twice: whose every row is there already was committed by this very request."""
+    return all(
+        view.get(slot) == rows.encode_slot(entry.message) and view.get(key) == rows.KEY.encode(rules.key_of(entry))
+        for (key, slot), entry in zip(places, entries, strict=True)
+    )
+
+
+def _standing(look: Look, chat_id: str) -> Standing | None:
+    row = rows.COUNTER.found(look.get(rows.counter_key(chat_id)))
+    return row.standing if row else None
+
+
+def _role(look: Look, chat_id: str, user_id: str) -> Role | None:
+    row = rows.MEMBERSHIP.found(look.get(rows.member_key(chat_id, user_id)))
+    return row.role if row else None
+
+
+def _newest(look: Look, chat_id: str, at_most: int | None, *, messages_only: bool) -> int:
+    prefix = rows.slots_prefix(chat_id)
+    start = rows.after(prefix) if at_most is None else rows.slot_key(prefix, at_most)
+    for key, value in look.scan_down(start, prefix):
+        if not messages_only or rows.is_message(value):
+            return rows.last_number(key)
+    return 0

@@ -1,0 +1,344 @@
+"""Group commit: all that is asked for while one sync is under way is written and synced together, next.
+
+A request is decided at once, on the event loop, against everything decided before it. Its answer, a refusal too,
+waits until all that the decision rests on is synced; so does a read that met rows on their way to the disk.
+A thread does the waiting for the disk and nothing else.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable, Throttled
+from seriatim.domain.limits import REOPEN_RETRY_S, STALL_RETRY_S, WRITES_WAITING_MAX
+from seriatim.engines.embedded.disk import Changes, Disk, DiskError, Stalled
+
+T = TypeVar("T")
+
+
+class View:
+    """The rows as one request finds them, and what it changes. A request that raises has changed nothing."""
+
+    def __init__(self, disk: Disk, decided: Changes) -> None:
+        self.changes: dict[bytes, bytes | None] = {}
+        self._decided = decided
+        self._disk = disk
+
+    def get(self, key: bytes) -> bytes | None:
+        if key in self.changes:
+            return self.changes[key]
+        if key in self._decided:
+            return self._decided[key]
+        return self._disk.get(key)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self.changes[key] = value
+
+    def delete(self, key: bytes) -> None:
+        self.changes[key] = None
+
+
+class Look:
+    """The rows as one read finds them. It takes note when it meets one that is not synced yet."""
+
+    def __init__(self, disk: Disk, on_their_way: Changes, going: Sequence[bytes]) -> None:
+        self.unsynced = False
+        self._disk = disk
+        self._on_their_way = on_their_way
+        self._going = going
+
+    def get(self, key: bytes) -> bytes | None:
+        if key in self._on_their_way:
+            self.unsynced = True
+        return self._disk.get(key)
+
+    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start` up to, but not with, `end`."""
+        return self._noting(self._disk.scan(start, end), any(start <= key < end for key in self._going))
+
+    def scan_down(self, start: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """Rows from `start`, that one included, downwards, as long as they begin with `prefix`."""
+        return self._noting(self._disk.scan_down(start, prefix), any(key.startswith(prefix) for key in self._going))
+
+    def _noting(self, found: Iterator[tuple[bytes, bytes]], missing: bool) -> Iterator[tuple[bytes, bytes]]:
+        """`missing`: a row of this range was deleted, and the deletion is not synced."""
+        self.unsynced = self.unsynced or missing
+        for row in found:
+            if row[0] in self._on_their_way:
+                self.unsynced = True
+            yield row
+
+
+class Writer:
+    """The only way to change a row, and the way to read one that others have been, or may be, told of."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.mended: list[Callable[[], None]] = []  # called after the folder was opened anew
+        self._disk = disk
+        self._gathering = _Group()
+        self._syncing: _Group | None = None
+        self._begins = False
+        self._broken: str | None = None
+        self._closed = False
+        self._idle: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._stop = threading.Event()
+        self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, _Job] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="seriatim-sync", daemon=True)
+        self._thread.start()
+
+    async def call(
+        self,
+        operation: str,
+        decide: Callable[[View], T],
+        *,
+        timeout_s: float,
+        applied: Callable[[], None] | None = None,
+    ) -> T:
+        """What `decide` returns or raises, once its changes and all that it saw survive the loss of power.
+
+        `applied` is called at that moment, whether or not anyone still waits. Too many waiting: `Throttled`.
+        """
+        if timeout_s <= 0:
+            raise OutcomeUnknown(f"{operation}: no time left")
+        self._check_working()
+        if len(self._gathering.waiting) >= WRITES_WAITING_MAX:
+            raise Throttled("the disk is slower than the requests; retry after a pause")
+        view = View(self._disk, self._gathering.changes)
+        decision = _Decision(decide, view)
+        if not view.changes and not self._gathering.changes and self._syncing is None:
+            await asyncio.sleep(0)  # nothing to wait for; but who asks in a loop must let others run
+        else:
+            self._gathering.changes.update(view.changes)
+            await self._wait(self._gathering, operation, applied if decision.refusal is None else None, timeout_s)
+        return decision.outcome()
+
+    async def look(self, operation: str, read: Callable[[Look], T], *, timeout_s: float) -> T:
+        """What `read` finds: all that was answered before this call, and nothing that a loss of power could undo."""
+        if timeout_s <= 0:
+            raise OutcomeUnknown(f"{operation}: no time left")
+        await asyncio.sleep(0)  # a caller may read page after page: others must run, too
+        self._check_working()
+        group = self._syncing or _NOTHING
+        look = Look(self._disk, group.changes, group.going)
+        found = read(look)
+        if look.unsynced:
+            await self._wait(group, operation, None, timeout_s)
+        return found
+
+    async def idle(self) -> None:
+        """Returns when nothing is waiting for the disk."""
+        while self._syncing is not None or self._gathering.waiting:
+            if self._idle is None or self._idle.done():
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    async def close(self) -> None:
+        """What was asked for before is answered; what comes later is refused."""
+        self._closed = True
+        await self.idle()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._stop.set()
+        self._jobs.put(None)
+        self._thread.join()
+
+    # --- on the event loop --------------------------------------------------------------------------------------------
+
+    async def _wait(
+        self, group: "_Group", operation: str, applied: Callable[[], None] | None, timeout_s: float
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        waiter = _Waiter(loop.create_future(), operation, deadline, applied)
+        group.waiting.append(waiter)
+        if self._syncing is None and not self._begins:
+            # At the end of this turn, so that all who ask in the same turn share the first sync.
+            self._begins = True
+            loop.call_soon(self._begin, loop)
+        self._watch(loop, deadline)
+        await waiter.future
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+        """One alarm for all who wait: it goes off at the earliest deadline, and a healthy disk is always faster."""
+        if self._alarm is not None:
+            if self._alarm.when() <= deadline and not self._alarm.cancelled():
+                return
+            self._alarm.cancel()
+        self._alarm = loop.call_at(deadline, self._expire, loop)
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._alarm = None
+        now = loop.time()
+        for group in (self._syncing or _NOTHING, self._gathering):
+            group.expire(now)
+        left = [
+            each.deadline for group in (self._syncing or _NOTHING, self._gathering) for each in group.still_waiting()
+        ]
+        if left:
+            self._watch(loop, min(left))
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._begins = False
+        group = self._gathering
+        try:
+            if group.changes:
+                self._disk.write(group.changes)
+        except Stalled:
+            self._begins = True
+            loop.call_later(STALL_RETRY_S, self._begin, loop)
+            return
+        except (DiskError, ServiceUnavailable) as error:
+            self._gathering = _Group()
+            self._break(loop, group, error)
+            return
+        self._gathering = _Group()
+        self._syncing = group
+        group.going = [key for key, value in group.changes.items() if value is None]
+        if group.changes:
+            self._jobs.put((loop, _Job(self._disk.sync, self._synced)))
+        else:
+            self._synced(loop, None)
+
+    def _synced(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
+        group, self._syncing = self._syncing, None
+        if group is None:
+            return
+        if error is not None:
+            self._break(loop, group, error)
+            return
+        group.answer()
+        if self._gathering.waiting:
+            self._begin(loop)
+        else:
+            self._settle()
+
+    def _break(self, loop: asyncio.AbstractEventLoop, group: "_Group", error: Exception) -> None:
+        """Whether `group` is in the log shows when that is read again. What was decided after it falls with it."""
+        self._broken = str(error)
+        group.fail(OutcomeUnknown, f"the write to the data folder failed: {error}")
+        later, self._gathering = self._gathering, _Group()
+        later.fail(ServiceUnavailable, f"an earlier write to the data folder failed: {error}")
+        self._settle()
+        self._jobs.put((loop, _Job(self._mend, self._mended)))
+
+    def _mended(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
+        if error is None:
+            self._broken = None
+            for listener in self.mended:
+                listener()
+
+    def _check_working(self) -> None:
+        if self._closed:
+            raise ServiceUnavailable("the data folder is closed")
+        if self._broken is not None:
+            raise ServiceUnavailable(
+                f"the data folder cannot be written ({self._broken}); it is tried again every second, and works again "
+                "once there is room on the disk"
+            )
+
+    def _settle(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    # --- on the thread ------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (order := self._jobs.get()) is not None:
+            loop, job = order
+            error: Exception | None = None
+            try:
+                job.run()
+            except Exception as failure:
+                error = failure
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+                loop.call_soon_threadsafe(job.then, loop, error)
+
+    def _mend(self) -> None:
+        while True:
+            try:
+                self._disk.reopen()
+                return
+            except DiskError:
+                if self._stop.wait(REOPEN_RETRY_S):
+                    raise
+
+
+Then = Callable[[asyncio.AbstractEventLoop, Exception | None], None]
+
+
+class _Job:
+    __slots__ = ("run", "then")
+
+    def __init__(self, run: Callable[[], None], then: Then) -> None:
+        self.run = run
+        self.then = then
+
+
+class _Decision(Generic[T]):
+    """What a request came to: a result or a refusal."""
+
+    __slots__ = ("refusal", "result")
+
+    def __init__(self, decide: Callable[[View], T], view: View) -> None:
+        self.refusal: Exception | None = None
+        self.result: T
+        try:
+            self.result = decide(view)
+        except Exception as refusal:
+            self.refusal = refusal
+            view.changes.clear()
+
+    def outcome(self) -> T:
+        if self.refusal is not None:
+            raise self.refusal
+        return self.result
+
+
+class _Waiter:
+    __slots__ = ("applied", "deadline", "future", "operation")
+
+    def __init__(
+        self, future: asyncio.Future[None], operation: str, deadline: float, applied: Callable[[], None] | None
+    ) -> None:
+        self.future = future
+        self.operation = operation
+        self.deadline = deadline
+        self.applied = applied
+
+
+class _Group:
+    """Requests that share one sync. `going` are the rows that they delete."""
+
+    __slots__ = ("changes", "going", "waiting")
+
+    def __init__(self) -> None:
+        self.changes: dict[bytes, bytes | None] = {}
+        self.going: list[bytes] = []
+        self.waiting: list[_Waiter] = []
+
+    def answer(self) -> None:
+        for waiter in self.waiting:
+            if waiter.applied is not None:
+                waiter.applied()
+            if not waiter.future.done():
+                waiter.future.set_result(None)
+
+    def fail(self, kind: type[ServiceUnavailable], message: str) -> None:
+        for waiter in self.waiting:
+            if not waiter.future.done():
+                waiter.future.set_exception(kind(message))
+
+    def expire(self, now: float) -> None:
+        for waiter in self.still_waiting():
+            if waiter.deadline <= now:
+                waiter.future.set_exception(OutcomeUnknown(f"{waiter.operation}: no answer from the disk in time"))
+
+    def still_waiting(self) -> list[_Waiter]:
+        return [waiter for waiter in self.waiting if not waiter.future.done()]
+
+
+_NOTHING = _Group()

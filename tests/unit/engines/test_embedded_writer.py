@@ -1,0 +1,395 @@
+"""Group commit: who waits for what, what is seen when, and what happens when the disk is slow, full or broken."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+import rocksdict
+
+from seriatim.domain.errors import OutcomeUnknown, Refused, ServiceUnavailable, Throttled
+from seriatim.engines.embedded import disk as disk_module
+from seriatim.engines.embedded import writer as writer_module
+from seriatim.engines.embedded.disk import Disk, DiskError, Stalled
+from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.writer import Look, View
+
+ROW, OTHER = b"Crow", b"Cother"
+SOON_S = 5.0
+
+
+class SlowDisk:
+    """Lets a test hold a sync back, and counts them."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self.syncs = 0
+        self.begun = threading.Event()
+        self.may_end = threading.Event()
+
+    def sync(self) -> None:
+        self.begun.set()
+        assert self.may_end.wait(SOON_S), "nobody let the sync end"
+        Disk.sync(self._disk)
+        self.syncs += 1
+
+
+@pytest.fixture
+def slow(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
+    disk = SlowDisk(folder.disk)
+    monkeypatch.setattr(folder.disk, "sync", disk.sync)
+    yield disk
+    disk.may_end.set()
+
+
+def put(folder: Folder, value: bytes, *, row: bytes = ROW, timeout_s: float = SOON_S) -> Awaitable[None]:
+    return folder.writer.call("put", lambda view: view.put(row, value), timeout_s=timeout_s)
+
+
+async def begun(slow: SlowDisk) -> None:
+    await until(slow.begun.is_set)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("waited in vain")
+
+
+# --- when an answer comes ---------------------------------------------------------------------------------------------
+
+
+async def test_rocksdb_itself_counts_a_sync_for_every_write_that_was_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[rocksdict.Options] = []
+
+    def counting(raw_mode: bool) -> rocksdict.Options:
+        made.append(rocksdict.Options(raw_mode))
+        made[-1].enable_statistics()
+        return made[-1]
+
+    monkeypatch.setattr(disk_module, "Options", counting)
+    folder = Folder.open(tmp_path / "data")
+    for number in range(3):
+        await put(folder, b"%d" % number)
+    counted = made[-1].get_statistics() or ""
+    assert "rocksdb.wal.synced COUNT : 3\n" in counted
+    await folder.close()
+
+
+async def test_nothing_is_answered_before_its_sync_has_ended(folder: Folder, slow: SlowDisk) -> None:
+    asked = asyncio.ensure_future(put(folder, b"1"))
+    await begun(slow)
+    await asyncio.sleep(0.02)
+    assert not asked.done()
+    slow.may_end.set()
+    await asked
+
+
+READS: dict[str, Callable[[Look], object]] = {
+    "get": lambda look: look.get(ROW),
+    "scan": lambda look: list(look.scan(b"C", b"D")),
+    "scan_down": lambda look: list(look.scan_down(b"Cz", b"C")),
+}
+
+
+@pytest.mark.parametrize("change", ["put", "delete"])
+@pytest.mark.parametrize("read", READS)
+async def test_a_read_that_meets_a_row_on_its_way_waits_for_the_sync(
+    folder: Folder, slow: SlowDisk, read: str, change: str
+) -> None:
+    slow.may_end.set()
+    await put(folder, b"old")
+    slow.may_end.clear()
+    slow.begun.clear()
+    value = b"new" if change == "put" else None
+    asked = asyncio.ensure_future(folder.writer.call("w", lambda view: changed(view, value), timeout_s=SOON_S))
+    await begun(slow)
+    seen = asyncio.ensure_future(folder.writer.look("read", READS[read], timeout_s=SOON_S))
+    await asyncio.sleep(0.02)
+    assert not seen.done()
+    slow.may_end.set()
+    rows = [(ROW, value)] if value else []
+    assert await seen == (value if read == "get" else rows)
+    await asked
+
+
+def changed(view: View, value: bytes | None) -> None:
+    if value is None:
+        view.delete(ROW)
+    else:
+        view.put(ROW, value)
+
+
+@pytest.mark.parametrize("read", READS)
+async def test_a_read_of_other_rows_does_not_wait(folder: Folder, slow: SlowDisk, read: str) -> None:
+    slow.may_end.set()
+    await put(folder, b"old")
+    slow.may_end.clear()
+    slow.begun.clear()
+    asked = asyncio.ensure_future(put(folder, b"", row=b"Dother"))
+    await begun(slow)
+    gathering = asyncio.ensure_future(put(folder, b"decided, not written"))
+    seen = await folder.writer.look("read", READS[read], timeout_s=SOON_S)
+    assert seen == (b"old" if read == "get" else [(ROW, b"old")])
+    assert not asked.done()
+    slow.may_end.set()
+    await asyncio.gather(asked, gathering)
+
+
+async def test_a_read_fails_with_the_sync_of_what_it_met(
+    folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing() -> None:
+        slow.begun.set()
+        assert slow.may_end.wait(SOON_S)
+        raise DiskError("IO error")
+
+    monkeypatch.setattr(folder.disk, "sync", failing)
+    asked = asyncio.ensure_future(put(folder, b"new"))
+    await begun(slow)
+    seen = asyncio.ensure_future(folder.writer.look("read", READS["get"], timeout_s=SOON_S))
+    await asyncio.sleep(0.02)
+    slow.may_end.set()
+    for each in (asked, seen):
+        with pytest.raises(OutcomeUnknown):
+            await each
+
+
+async def test_all_that_waits_shares_one_sync(folder: Folder, slow: SlowDisk) -> None:
+    first = asyncio.gather(*(put(folder, b"", row=b"C%d" % number) for number in range(50)))
+    await begun(slow)
+    second = asyncio.gather(*(put(folder, b"", row=b"D%d" % number) for number in range(50)))
+    await asyncio.sleep(0)
+    slow.may_end.set()
+    await asyncio.gather(first, second)
+    assert slow.syncs == 2
+
+
+async def test_a_refusal_waits_for_the_sync_of_what_it_rests_on(folder: Folder, slow: SlowDisk) -> None:
+    def refuse_if_there(view: View) -> None:
+        if view.get(ROW) is not None:
+            raise Refused("taken")
+
+    first = asyncio.ensure_future(put(folder, b"1"))
+    second = asyncio.ensure_future(folder.writer.call("try", refuse_if_there, timeout_s=SOON_S))
+    await begun(slow)
+    third = asyncio.ensure_future(folder.writer.call("try", refuse_if_there, timeout_s=SOON_S))
+    await asyncio.sleep(0.02)
+    assert [each.done() for each in (first, second, third)] == [False] * 3
+    slow.may_end.set()
+    await first
+    for refused in (second, third):
+        with pytest.raises(Refused):
+            await refused
+
+
+async def test_a_request_sees_what_was_decided_before_it_and_leaves_nothing_when_it_raises(folder: Folder) -> None:
+    def spoil(view: View) -> None:
+        assert view.get(ROW) == b"first"
+        view.put(ROW, b"spoilt")
+        view.delete(OTHER)
+        raise Refused("no")
+
+    await put(folder, b"kept", row=OTHER)
+    outcomes = await asyncio.gather(
+        put(folder, b"first"), folder.writer.call("spoil", spoil, timeout_s=SOON_S), return_exceptions=True
+    )
+    assert isinstance(outcomes[1], Refused)
+    assert (folder.disk.get(ROW), folder.disk.get(OTHER)) == (b"first", b"kept")
+
+
+async def test_a_deleted_row_is_gone_for_the_next_request(folder: Folder) -> None:
+    await put(folder, b"1")
+    _, found = await asyncio.gather(
+        folder.writer.call("delete", lambda view: view.delete(ROW), timeout_s=SOON_S),
+        folder.writer.call("look", lambda view: view.get(ROW), timeout_s=SOON_S),
+    )
+    assert found is None
+
+
+# --- when the disk is slow --------------------------------------------------------------------------------------------
+
+
+async def test_whose_time_is_up_does_not_know_and_the_write_may_still_come(folder: Folder, slow: SlowDisk) -> None:
+    applied: list[int] = []
+    with pytest.raises(OutcomeUnknown):
+        await folder.writer.call(
+            "put", lambda view: view.put(ROW, b"1"), timeout_s=0.02, applied=lambda: applied.append(1)
+        )
+    assert applied == []
+    slow.may_end.set()
+    await folder.writer.idle()
+    assert (folder.disk.get(ROW), applied) == (b"1", [1])
+
+
+async def test_everyone_waits_as_long_as_they_said_and_no_longer(folder: Folder, slow: SlowDisk) -> None:
+    patient = asyncio.ensure_future(put(folder, b"1", timeout_s=60))
+    hasty = [asyncio.ensure_future(put(folder, b"2", timeout_s=timeout_s)) for timeout_s in (0.04, 0.01)]
+    await begun(slow)
+    hasty.append(asyncio.ensure_future(put(folder, b"3", timeout_s=0.02)))
+    for each in hasty:
+        with pytest.raises(OutcomeUnknown):
+            await asyncio.wait_for(each, SOON_S)
+    assert not patient.done()
+    slow.may_end.set()
+    await patient
+
+
+async def test_who_goes_away_leaves_the_others_their_answers(folder: Folder, slow: SlowDisk) -> None:
+    gone, stays = asyncio.ensure_future(put(folder, b"1")), asyncio.ensure_future(put(folder, b"2", row=OTHER))
+    await begun(slow)
+    gone.cancel()
+    slow.may_end.set()
+    await stays
+    assert folder.disk.get(ROW) == b"1"
+
+
+async def test_too_many_waiting_are_refused_and_nothing_of_theirs_is_applied(
+    folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "WRITES_WAITING_MAX", 2)
+    first = asyncio.ensure_future(put(folder, b"", row=b"C0"))
+    await begun(slow)
+    waiting = [asyncio.ensure_future(put(folder, b"", row=b"C%d" % number)) for number in (1, 2)]
+    await asyncio.sleep(0)
+    with pytest.raises(Throttled):
+        await put(folder, b"", row=b"C3")
+    slow.may_end.set()
+    await asyncio.gather(first, *waiting)
+    assert [key for key, _ in folder.rows("chats")] == [b"C0", b"C1", b"C2"]
+
+
+async def test_while_the_store_tidies_up_the_group_waits_and_grows(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    tidied: list[bool] = []
+
+    def write(changes: dict[bytes, bytes | None]) -> None:
+        sizes.append(len(changes))
+        if not tidied:
+            raise Stalled("Result incomplete: Write stall")
+        Disk.write(folder.disk, changes)
+
+    monkeypatch.setattr(folder.disk, "write", write)
+    first = asyncio.ensure_future(put(folder, b"1"))
+    await until(lambda: bool(sizes))
+    second = asyncio.ensure_future(put(folder, b"2", row=OTHER))
+    await asyncio.sleep(0)
+    tidied.append(True)
+    await asyncio.gather(first, second)
+    assert (sizes[0], sizes[-1]) == (1, 2)
+    assert (folder.disk.get(ROW), folder.disk.get(OTHER)) == (b"1", b"2")
+
+
+# --- when the disk is broken ------------------------------------------------------------------------------------------
+
+
+async def test_a_failed_sync_fails_its_group_and_what_was_decided_after_it(
+    folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await asyncio.sleep(0)
+    refused = threading.Event()
+
+    def failing() -> None:
+        slow.begun.set()
+        assert slow.may_end.wait(SOON_S)
+        raise DiskError("IO error: no space left on device")
+
+    def not_yet() -> None:
+        if not refused.is_set():
+            raise DiskError("still no space")
+        Disk.reopen(folder.disk)
+
+    monkeypatch.setattr(writer_module, "REOPEN_RETRY_S", 0.01)
+    monkeypatch.setattr(folder.disk, "sync", failing)
+    monkeypatch.setattr(folder.disk, "reopen", not_yet)
+    first = asyncio.ensure_future(put(folder, b"1"))
+    await begun(slow)
+    second = asyncio.ensure_future(put(folder, b"2", row=OTHER))
+    await asyncio.sleep(0)
+    slow.may_end.set()
+    with pytest.raises(OutcomeUnknown, match="no space"):
+        await first
+    with pytest.raises(ServiceUnavailable) as later:
+        await second
+    assert not isinstance(later.value, OutcomeUnknown)
+    with pytest.raises(ServiceUnavailable, match="room on the disk"):
+        await put(folder, b"3")
+    monkeypatch.setattr(folder.disk, "sync", lambda: Disk.sync(folder.disk))
+    mended: list[int] = []
+    folder.writer.mended.append(lambda: mended.append(1))
+    refused.set()
+    await until(lambda: bool(mended))
+    await put(folder, b"4")
+    assert (folder.disk.get(ROW), folder.disk.get(OTHER)) == (b"4", None)
+
+
+FULL_DISK = """
+import asyncio, resource, sys
+from pathlib import Path
+from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
+from seriatim.engines.embedded import writer
+from seriatim.engines.embedded.folder import Folder
+
+def room(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+async def main():
+    writer.REOPEN_RETRY_S = 0.05
+    folder = Folder.open(Path(sys.argv[1]))
+    acked, number = [], 0
+    async def put():
+        nonlocal number
+        number += 1
+        key = b"C%06d" % number
+        await folder.writer.call("put", lambda view: view.put(key, bytes(1000)), timeout_s=5)
+        acked.append(key)
+    room(200_000)
+    try:
+        while True:
+            await put()
+    except OutcomeUnknown:
+        pass
+    room(resource.RLIM_INFINITY)
+    for _ in range(200):
+        try:
+            await put()
+            break
+        except ServiceUnavailable:
+            await asyncio.sleep(0.05)
+    await put()
+    there = {key for key, _ in folder.rows("chats")}
+    assert len(acked) > 100 and set(acked) <= there, (len(acked), len(there))
+    await folder.close()
+    print("went on", len(acked))
+
+asyncio.run(main())
+"""
+
+
+def test_after_the_disk_was_full_the_engine_goes_on_and_has_all_that_it_acknowledged(tmp_path: Path) -> None:
+    """A limit on the size of files stands in for a full disk: the kernel refuses the write in the same place."""
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, str(tmp_path / "data")], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("went on")
+
+
+async def test_a_closed_folder_answers_what_was_asked_before_and_refuses_the_rest(folder: Folder) -> None:
+    asked = asyncio.ensure_future(put(folder, b"1"))
+    await asyncio.sleep(0)
+    await folder.close()
+    await asked
+    with pytest.raises(ServiceUnavailable, match="closed"):
+        await put(folder, b"2")
+    with pytest.raises(ServiceUnavailable):
+        folder.disk.get(ROW)
