@@ -56,6 +56,7 @@ def judge_quiet(ending: Ending) -> None:
     all_stored_published(ending)
     dead_letters(ending)
     quiescent_liveness(ending)
+    watermarks_catch_up(ending)
     client_complete(ending)
 
 
@@ -64,7 +65,8 @@ def prefix_exposure(ending: Ending) -> None:
     history = ending.history
     for exposure in history.exposures:
         page = exposure.page
-        shown = [message.sequence for message in page.messages]
+        lost = history.lost.get(exposure.chat_id, {})
+        shown = [message.sequence for message in page.messages if message.sequence not in lost]
         truth = [
             sequence
             for sequence in range(exposure.after + 1, page.through + 1)
@@ -230,6 +232,18 @@ def dead_letters(ending: Ending) -> None:
     for partition, offset in buried:
         if (partition, offset) not in ending.history.poison:
             ending.history.violate("transient_not_dlq", f"{partition.topic}/{partition.number}@{offset} was buried")
+
+
+def watermarks_catch_up(ending: Ending) -> None:
+    """What every device of a member has stored is acknowledged in the end: acks may be late, not lost."""
+    history = ending.history
+    for (chat_id, user_id), changes in history.roles.items():
+        newest = history.newest.get(chat_id, 0)
+        watermark = history.watermarks.get((user_id, chat_id), 0)
+        if changes[-1][1] is not None and watermark < newest <= history.cursors.get((user_id, chat_id), 0):
+            history.violate(
+                "watermarks_catch_up", f"{user_id} has {chat_id} up to #{newest}; the watermark stayed at {watermark}"
+            )
 
 
 def client_complete(ending: Ending) -> None:

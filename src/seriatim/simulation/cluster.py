@@ -5,6 +5,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any
 
+import msgspec
+
 from seriatim.api.membership import MembershipService
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.observe import Unobserved
@@ -17,9 +19,11 @@ from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWrit
 from seriatim.engines.memory.message_log import MemoryMessageLog
 from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
 from seriatim.engines.memory.store import MemoryStore
+from seriatim.engines.memory.wire import Wire
 from seriatim.fanout.observer import Unobserved as FanoutUnobserved
 from seriatim.fanout.service import FanoutService
-from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Partition
+from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, EventWriter, Partition
+from seriatim.ports.push import Delivery, Parcel
 from seriatim.simulation.faults import Faults
 from seriatim.simulation.history import History
 from seriatim.simulation.link import Link
@@ -74,8 +78,32 @@ class Server:
             self.process.crash()
             self.crashed(self.process)
 
+    def leave(self) -> bool:
+        """A deploy: the process finishes what it has begun, ends, and comes back. False: it knows no goodbye."""
+        process = self.process
+        if process is None or not process.alive or process.paused or process.leaving:
+            return False
+        goodbye = self.goodbye()
+        if goodbye is None:
+            return False
+        self.site.note(process.lane, "leaves")
+        process.leaving = True
+        task = process.spawn(goodbye)
+        task.add_done_callback(
+            lambda _: self.site.loop.call_soon(self._left, process, context=self.site.loop.world.context)
+        )
+        return True
+
+    def _left(self, process: Process) -> None:
+        if process is self.process and process.alive:
+            self.site.crash_and_restart(self)
+
     def assemble(self, process: Process) -> None:
         """Builds the plane and spawns its tasks."""
+
+    def goodbye(self) -> Coroutine[Any, Any, None] | None:
+        """What the plane does before it may be ended."""
+        return None
 
     def crashed(self, process: Process) -> None:
         """What the rest of the world notices."""
@@ -99,6 +127,7 @@ class Site:
         self.trace = trace
         self.stores = stores
         self.nodes: list[IngestNode] = []
+        self.forgetting = 0.0  # share of the events that do not say which message came before theirs
         self.crash_and_restart: Callable[[Server], None] = lambda server: None
 
     def note(self, lane: str, text: str) -> None:
@@ -116,13 +145,37 @@ class IngestServer(Server):
         stores = self.site.stores
         ingest = Ingest(
             log=MemoryMessageLog(stores.store, self.wire(process, WireKind.STORE)),
-            events=MemoryEventWriter(stores.broker, self.wire(process, WireKind.EVENTS), process.clock.now_ms),
+            events=ForgetfulWriter(
+                MemoryEventWriter(stores.broker, self.wire(process, WireKind.EVENTS), process.clock.now_ms), self.site
+            ),
             clock=process.clock,
             producer_id=process.lane,
         )
-        self._node.process = process
-        self._node.ingest = ingest
+        self._node.begin(process, ingest)
         process.start(ingest.run())
+
+    def goodbye(self) -> Coroutine[Any, Any, None] | None:
+        return None if self._node.ingest is None else self._node.ingest.drain()
+
+
+class ForgetfulWriter:
+    """Drops the predecessor from some events: legal, since it may be unknown, and so it must cost time only."""
+
+    def __init__(self, events: EventWriter, site: Site) -> None:
+        self._events = events
+        self._site = site
+
+    async def append(self, topic: str, events: Sequence[Event], *, timeout_s: float) -> None:
+        if topic == MESSAGES and self._site.forgetting:
+            events = [self._forget(event) for event in events]
+        await self._events.append(topic, events, timeout_s=timeout_s)
+
+    def _forget(self, event: Event) -> Event:
+        if self._site.random.random() >= self._site.forgetting:
+            return event
+        record = msgspec.json.decode(event.value)
+        record["payload"]["prev_sequence"] = None
+        return msgspec.structs.replace(event, value=msgspec.json.encode(record))
 
 
 class GatewayServer(Server):
@@ -152,20 +205,8 @@ class GatewayServer(Server):
         )
         process.start(_again_and_again(self.gateway.run))
 
-    def drain(self) -> None:
-        """A deploy: the gateway says goodbye, and the process ends when it is done."""
-        process, gateway = self.process, self.gateway
-        if process is None or gateway is None or not process.alive:
-            return
-        self.site.note(process.lane, "drains")
-        task = process.spawn(gateway.drain())
-        task.add_done_callback(
-            lambda _: self.site.loop.call_soon(self._end, process, context=self.site.loop.world.context)
-        )
-
-    def _end(self, process: Process) -> None:
-        if process is self.process and process.alive:
-            self.site.crash_and_restart(self)
+    def goodbye(self) -> Coroutine[Any, Any, None] | None:
+        return None if self.gateway is None else self.gateway.drain()
 
 
 class FanoutServer(Server):
@@ -179,13 +220,16 @@ class FanoutServer(Server):
             MemoryDeadLetterWriter(stores.broker, events, process.clock.now_ms),
             MemoryRoster(stores.store, self.wire(process, WireKind.STORE)),
             MemoryDirectory(stores.registry, self.wire(process, WireKind.DIRECTORY), process.clock.now_ms),
-            MemoryPush(stores.channels, push),
+            _WatchedPush(stores.channels, push, site.history),
             process.clock,
             consumer_group=GROUP,
             consumer_id=process.lane,
             observe=_FanoutWatch(site.history),
         )
         process.start(_again_and_again(self.service.run))
+
+    def goodbye(self) -> Coroutine[Any, Any, None] | None:
+        return None if self.service is None else self.service.stop()
 
     def crashed(self, process: Process) -> None:
         """The group notices after the session timeout; and once more, should a request of the dead have come late."""
@@ -218,6 +262,20 @@ async def _again_and_again(run: Callable[[], Coroutine[Any, Any, None]]) -> None
             return await run()
         except SeriatimError:
             await asyncio.sleep(1.0)
+
+
+class _WatchedPush(MemoryPush):
+    """Shows the history where fanout sends what."""
+
+    def __init__(self, channels: MemoryChannels, wire: Wire, history: History) -> None:
+        super().__init__(channels, wire)
+        self._history = history
+
+    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
+        for _, parcel in parcels:
+            if isinstance(parcel, Delivery):
+                self._history.addressed(parcel)
+        return await super().publish(parcels, timeout_s=timeout_s)
 
 
 class _FanoutWatch(FanoutUnobserved):

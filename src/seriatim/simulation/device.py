@@ -166,6 +166,8 @@ class Device:
                 case Transmit(frame=frame):
                     if self.link is not None:
                         self.link.send(encode(_in_small_pages(frame)))
+                    if isinstance(frame, SyncRequest):
+                        self._view(frame.chat_id).asked_again()
                 case Deliver(message=message):
                     self.delivered.setdefault(message.chat_id, []).append(message.sequence)
                     self._note(f"has {message.chat_id} #{message.sequence} {message.content!r}")
@@ -214,7 +216,7 @@ class Device:
                     self._history.shown(self.user_id, self.name, chat_id, item.sequence)
                 self._view(chat_id).paged([item.sequence for item in messages], complete=not has_more)
             case MessageAck(chat_id=chat_id, sequence=sequence):
-                self._view(chat_id).seen[sequence] = None
+                self._view(chat_id).acked(sequence)
             case _:
                 pass
 
@@ -254,7 +256,7 @@ def _in_small_pages(frame: ClientFrame) -> ClientFrame:
 
 
 class LinkView:
-    """What one connection was shown of one chat. Once synced, nothing may be skipped on it."""
+    """What one connection was shown of one chat. Once synced, nothing may be skipped on it and nothing comes twice."""
 
     def __init__(self, device: Device, chat_id: str, history: History, *, since: float) -> None:
         self._device = device
@@ -262,29 +264,43 @@ class LinkView:
         self._history = history
         self._floor: int | None = None  # the device's cursor when this connection had synced the chat
         self._since = since
-        self.seen: dict[int, None] = {}
+        self._seen: dict[int, None] = {}
+        self._pushed: dict[int, None] = {}  # since the last sync was asked for
+
+    def asked_again(self) -> None:
+        """A sync may repeat what was sent, and what was sent before it may still be on its way."""
+        self._pushed = {}
 
     def paged(self, sequences: list[int], *, complete: bool) -> None:
-        self.seen.update(dict.fromkeys(sequences))
+        self._seen.update(dict.fromkeys(sequences))
         if complete and self._floor is None:
             self._floor = max([self._device.store.cursor(self._chat_id), *sequences])
 
+    def acked(self, sequence: int) -> None:
+        self._seen[sequence] = None
+
     def pushed(self, sequence: int) -> None:
-        slots = self._history.slots.get(self._chat_id, {})
         if self._history.was_outside(self._chat_id, self._device.user_id, since=self._since):
             self._floor = None  # a removal ends what a sync began, and the page may have been read before it
         if self._floor is not None:
-            skipped = [
-                below
-                for below in range(self._floor + 1, sequence)
-                if below not in self.seen and (below not in slots or isinstance(slots[below], Message))
-            ]
-            if skipped:
-                self._history.violate(
-                    "connection_contiguity",
-                    f"{self._device.name} had synced {self._chat_id} and was pushed #{sequence} before {skipped}",
-                )
-        self.seen[sequence] = None
+            self._check(sequence)
+        self._seen[sequence] = None
+        self._pushed[sequence] = None
+
+    def _check(self, sequence: int) -> None:
+        name, chat_id, history = self._device.name, self._chat_id, self._history
+        if sequence in self._pushed:
+            history.violate("once_on_the_wire", f"{name} was pushed {chat_id} #{sequence} again without having asked")
+        slots = history.slots.get(chat_id, {})
+        skipped = [
+            below
+            for below in range((self._floor or 0) + 1, sequence)
+            if below not in self._seen and (below not in slots or isinstance(slots[below], Message))
+        ]
+        if skipped:
+            history.violate(
+                "connection_contiguity", f"{name} had synced {chat_id} and was pushed #{sequence} before {skipped}"
+            )
 
 
 def _described(frame: ServerFrame | UnknownType) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from random import Random
+from typing import Protocol
 
 from seriatim.connection.socket import Identity
 from seriatim.domain.errors import SeriatimError
@@ -9,13 +10,35 @@ from seriatim.engines.memory.catalog import MemoryCatalog
 from seriatim.simulation.cluster import ApiServer, GatewayServer
 from seriatim.simulation.device import Device
 from seriatim.simulation.faults import Faults
-from seriatim.simulation.link import Link
+from seriatim.simulation.history import History
+from seriatim.simulation.link import ClientEnd, Link
 from seriatim.simulation.loop import SimulatedLoop
+from seriatim.simulation.patience import Patience
 from seriatim.simulation.process import Process
 from seriatim.simulation.profiles import WireKind
 
 CONNECT_PATIENCE_S = 2.0
 TOKEN_S = 3600
+
+
+class Caller(ClientEnd, Protocol):
+    """Whoever opens a connection."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def user_id(self) -> str: ...
+
+    @property
+    def device_id(self) -> str: ...
+
+    @property
+    def process(self) -> Process: ...
+
+    def linked(self, link: Link) -> None: ...
+
+    def refused(self) -> None: ...
 
 
 class Network:
@@ -28,7 +51,9 @@ class Network:
         faults: Faults,
         gateways: Sequence[GatewayServer],
         api: ApiServer,
+        history: History,
     ) -> None:
+        self._history = history
         self._loop = loop
         self._random = random
         self._faults = faults
@@ -37,13 +62,13 @@ class Network:
 
     # --- sockets ----------------------------------------------------------------------------------------------------
 
-    def dial(self, device: Device) -> None:
+    def dial(self, device: Caller) -> None:
         """A load balancer picks a gateway; a dead one refuses."""
         server = self._gateways[int(self._random.random() * len(self._gateways))]
         delay = self._faults.delay(WireKind.PUSH) * 2
         self._loop.call_later(delay, self._arrive, device, device.process, server, context=self._loop.world.context)
 
-    def _arrive(self, device: Device, life: Process, server: GatewayServer) -> None:
+    def _arrive(self, device: Caller, life: Process, server: GatewayServer) -> None:
         process, gateway = server.process, server.gateway
         if life is not device.process or not life.alive:
             return
@@ -51,6 +76,7 @@ class Network:
             life.call_soon(device.refused)
             return
         link = Link(process, life, device, self._faults)
+        link.patience = Patience(link, process, device.name, self._history)
         expires_at_ms = process.clock.now_ms() + TOKEN_S * 1000
         identity = Identity(
             user_id=device.user_id,

@@ -14,12 +14,17 @@ from seriatim.domain.message import Draft, Message, Receipt, Slot
 from seriatim.engines.memory.store import StoreWatcher
 from seriatim.ports.durability import PrefixPage
 from seriatim.ports.event_log import MESSAGES, Partition, Record
+from seriatim.ports.push import Delivery
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.results import Violation
 from seriatim.simulation.trace import Trace
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+LATELY_S = 8.0  # how long before a write takes effect its conditions may have been read: late, or a frozen process
+PUNCTUAL_S = 0.3  # a late draft may cross the deadline on its way to the plane
 
 
 class Exposure(msgspec.Struct, frozen=True):
@@ -74,8 +79,10 @@ class History(StoreWatcher):
         self.watermarks: dict[tuple[str, str], int] = {}
         self.cursors: dict[tuple[str, str], int] = {}  # (user, chat) -> furthest device
         self.roles: dict[tuple[str, str], list[tuple[float, Role | None]]] = {}
+        self.origins: dict[tuple[str, int], dict[str | None, None]] = {}  # connections named by a message's events
         self.handled: dict[Partition, int] = {}
         self.counters_lost: dict[str, None] = {}
+        self.lost: dict[str, dict[int, Message]] = {}  # by the store itself, after they had been acknowledged
         self.rude: dict[str, None] = {}  # users whose devices ack what they were never sent
 
     def violate(self, invariant: str, explanation: str) -> None:
@@ -92,6 +99,12 @@ class History(StoreWatcher):
                 "slot_write_once",
                 f"{slot.chat_id} #{slot.sequence} was {_short(chat[slot.sequence])}, then {_short(slot)}",
             )
+        if isinstance(slot, Message) and slot.sequence in self.lost.get(slot.chat_id, {}):
+            self.violate(
+                "numbers_are_used_once",
+                f"{slot.chat_id} #{slot.sequence} was seen as {_short(self.lost[slot.chat_id][slot.sequence])} and is "
+                f"now {_short(slot)}",
+            )
         if slot.sequence < 1:
             self.violate("no_zero_sequence", f"{slot.chat_id} #{slot.sequence}")
         chat[slot.sequence] = slot
@@ -102,6 +115,14 @@ class History(StoreWatcher):
         if self._trace.on:
             self._trace.note(self._loop.time(), "store", f"{slot.chat_id} #{slot.sequence} = {_short(slot)}")
 
+    def forgotten(self, message: Message) -> None:
+        """The store lost it, and its key, with all that was promised about it; its number stays taken for ever."""
+        chat_id, slots = message.chat_id, self.slots[message.chat_id]
+        self.lost.setdefault(chat_id, {})[message.sequence] = message
+        del slots[message.sequence]
+        self.newest[chat_id] = max((at for at, slot in slots.items() if isinstance(slot, Message)), default=0)
+        self.receipts.pop((chat_id, message.client_message_id, message.sender_id), None)
+
     def allocated(self, chat_id: str, first: int, last: int) -> None:
         times = self.allocated_at.setdefault(chat_id, {})
         for sequence in range(first, last + 1):
@@ -110,7 +131,7 @@ class History(StoreWatcher):
             times[sequence] = self._loop.time()
 
     def watermark(self, user_id: str, chat_id: str, sequence: int) -> None:
-        if sequence > self.newest.get(chat_id, 0):
+        if sequence > max([self.newest.get(chat_id, 0), *self.lost.get(chat_id, ())]):
             self.violate(
                 "watermark_bounded",
                 f"{user_id} acked {chat_id} #{sequence}; the newest message is #{self.newest.get(chat_id, 0)}",
@@ -121,6 +142,8 @@ class History(StoreWatcher):
                 f"{user_id}'s watermark in {chat_id} became {sequence}, but no device of theirs has stored more than "
                 f"#{self.cursors.get((user_id, chat_id), 0)} without a gap",
             )
+        if not self._was_member_lately(chat_id, user_id):
+            self.violate("acks_by_members", f"{user_id} acked {chat_id} #{sequence} and is no member")
         if sequence < self.watermarks.get((user_id, chat_id), 0):
             self.violate("delivery_watermark_monotonic", f"{user_id} in {chat_id} fell to {sequence}")
         self.watermarks[user_id, chat_id] = sequence
@@ -133,6 +156,12 @@ class History(StoreWatcher):
     def role_now(self, chat_id: str, user_id: str) -> Role | None:
         changes = self.roles.get((chat_id, user_id))
         return changes[-1][1] if changes else None
+
+    def _was_member_lately(self, chat_id: str, user_id: str) -> bool:
+        """Membership is read before the watermark is written, which may be late."""
+        changes = self.roles.get((chat_id, user_id), [])
+        removed_at = [at for at, role in changes if role is None]
+        return self.role_now(chat_id, user_id) is not None or any(at >= self.now - LATELY_S for at in removed_at)
 
     def was_outside(self, chat_id: str, user_id: str, *, since: float = 0.0) -> bool:
         """The user was removed at some time from then on."""
@@ -162,6 +191,7 @@ class History(StoreWatcher):
                 f"{message.chat_id} #{message.sequence} was published as {message.message_id}, the store holds "
                 f"{_short(held) if held else 'nothing'}",
             )
+        self.origins.setdefault((message.chat_id, message.sequence), {})[event.origin_connection_id] = None
         first = self.published.setdefault(message.chat_id, {})
         if message.sequence in first:
             if first[message.sequence] != message.message_id:
@@ -174,6 +204,13 @@ class History(StoreWatcher):
             )
         first[message.sequence] = message.message_id
         self.highest_published[message.chat_id] = max(highest, message.sequence)
+
+    def addressed(self, delivery: Delivery) -> None:
+        """Fanout sends a message to connections. Its origin has an ack, unless an event does not name it."""
+        message = delivery.message
+        origins = list(self.origins.get((message.chat_id, message.sequence), ()))
+        if len(origins) == 1 and origins[0] in delivery.connection_ids:
+            self.violate("no_echo", f"{message.chat_id} #{message.sequence} goes back to {origins[0]}, which sent it")
 
     def committed(self, group: str, partition: Partition, next_offset: int) -> None:
         if next_offset - 1 > self.handled.get(partition, -1):
@@ -192,6 +229,10 @@ class History(StoreWatcher):
 
     def submitted(self, draft: Draft) -> None:
         self.sends.setdefault((draft.chat_id, draft.client_message_id), []).append(draft)
+
+    def unanswered(self, draft: Draft) -> None:
+        """The durability plane had time until now."""
+        self.violate("answered_in_time", f"{draft.chat_id} {draft.client_message_id[:8]} has no answer yet")
 
     def decided(self, draft: Draft, outcome: Receipt | SeriatimError) -> None:
         """The durability plane answered. From a receipt on, nothing may undo it."""

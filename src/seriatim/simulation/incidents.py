@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import SeriatimError
+from seriatim.domain.message import Message
 from seriatim.engines.memory.catalog import MemoryRoster
 from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.wire import Wire
 from seriatim.operations.counters import CounterDoctor
-from seriatim.simulation.cluster import GROUP, GatewayServer, Server
+from seriatim.simulation.cluster import GROUP, Server
 from seriatim.simulation.device import Device
 from seriatim.simulation.process import Process
 from seriatim.simulation.profiles import Incident, IncidentKind
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CLOCK_JUMP_S = 2.0
-REOPEN_AFTER_S = 10.0  # longer than any call that was late is on its way
+DEPLOYS = 0.3  # a crash of an amount above it is a deploy: the process may say goodbye
+LOST_SLOTS_MAX = 4  # with a counter, in about a third of its losses
 DETECTION_S = 3.0  # until an end of a cut connection notices
 
 
@@ -30,9 +33,8 @@ class Incidents:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._repairs = 0
-        self._reopening = 0
         self._operator: Process | None = None
-        self._churned: dict[str, None] = {}
+        self.churned = False
         self._do: dict[IncidentKind, Callable[[Incident], str | None]] = {
             IncidentKind.CRASH: self._crash,
             IncidentKind.PAUSE: self._pause,
@@ -53,13 +55,10 @@ class Incidents:
 
     @property
     def over(self) -> bool:
-        return self._repairs == 0 and self._reopening == 0
+        return self._repairs == 0
 
     def end(self) -> None:
-        """Subscriptions stand again and readers read on. People whose memberships changed reopen the app later.
-
-        No frame announces a membership, and a change that was late may still be on its way.
-        """
+        """Subscriptions stand again and readers read on."""
         world = self._world
         for server in world.gateways:
             if server.process is not None:
@@ -67,14 +66,6 @@ class Incidents:
         for device in world.devices:
             if device.link is not None:
                 device.link.read_on()
-            if device.user_id in self._churned:
-                self._reopening += 1
-                world.at(world.loop.time() + REOPEN_AFTER_S, self._reopen, device)
-
-    def _reopen(self, device: Device) -> None:
-        self._reopening -= 1
-        if device.link is not None:
-            device.link.cut(gateway_after_s=0.0, device_after_s=0.0)
 
     def _happen(self, incident: Incident) -> None:
         world = self._world
@@ -98,8 +89,7 @@ class Incidents:
             return f"{victim.name} loses power"
         if not victim.up:
             return None
-        if isinstance(victim, GatewayServer) and incident.amount > 0.3:
-            victim.drain()
+        if incident.amount > DEPLOYS and victim.leave():
             return f"{victim.name} is redeployed"
         victim.crash()
         self._later(incident, victim.start)
@@ -162,11 +152,28 @@ class Incidents:
         chat_id = world.chats[int(incident.target * len(world.chats))]
         if chat_id not in world.stores.store.counters:
             return None
+        lost = self._newest_settled(chat_id, int(incident.amount * LOST_SLOTS_MAX)) if incident.amount > 0 else []
+        for message in lost:
+            _lose(world.stores.store, message)
+            world.history.forgotten(message)
         world.stores.store.lose_counter(chat_id)
         world.history.counters_lost[chat_id] = None
         self._repairs += 1
         self._later(incident, self._repair, chat_id)
-        return f"the counter of {chat_id} is lost"
+        return f"the counter of {chat_id} is lost, and {[message.sequence for message in lost]} with it"
+
+    def _newest_settled(self, chat_id: str, count: int) -> list[Message]:
+        """What a backup of some time ago would lack. Only what nobody works on: then its loss is the only surprise."""
+        world = self._world
+        if chat_id in world.history.counters_lost or world.stores.store.counters[chat_id].dirty_at_ms is not None:
+            return []
+        unsent = [entry.client_message_id for device in world.devices for entry in device.store.outbox()]
+        found: list[Message] = []
+        for _, slot in sorted(world.history.slots.get(chat_id, {}).items(), reverse=True)[:count]:
+            if not isinstance(slot, Message) or slot.client_message_id in unsent:
+                break
+            found.append(slot)
+        return found
 
     def _repair(self, chat_id: str) -> None:
         """An operator with a terminal: no plane's faults on the way, and as many tries as it takes."""
@@ -201,7 +208,7 @@ class Incidents:
             return None
         chat_id = world.chats[int(incident.target * len(world.chats))]
         user = world.users[1 + int(abs(incident.amount) * (len(world.users) - 1))]
-        self._churned[user] = None
+        self.churned = True
         member = user in world.stores.store.members(chat_id)
         api.process.start(self._change(chat_id, user, member=member, leaves=incident.amount > 0))
         return f"{user} {'goes from' if member else 'comes to'} {chat_id}"
@@ -241,6 +248,13 @@ class Incidents:
 
     def _later(self, incident: Incident, callback: Callable[..., object], *args: object) -> None:
         self._world.at(self._world.loop.time() + incident.duration_s, callback, *args)
+
+
+def _lose(store: MemoryStore, message: Message) -> None:
+    """As if the row and its key had never been written. No port does that, so it is done by hand."""
+    slots = store.slots(message.chat_id)
+    del slots._at[message.sequence], store.keys[message.chat_id, message.client_message_id]
+    slots._order.remove(message.sequence)
 
 
 def _one_of(things: Sequence[T], incident: Incident) -> T:

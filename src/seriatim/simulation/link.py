@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from seriatim.simulation.faults import Faults
+from seriatim.simulation.patience import Patience
 from seriatim.simulation.process import Process
 from seriatim.simulation.profiles import WireKind
 
@@ -47,6 +48,8 @@ class Link:
         self._up: deque[Callable[[], None]] = deque()
         self._up_last = self._down_last = 0.0
         self.reading = True
+        self.frames_read = 0
+        self.patience: Patience | None = None
         self.dead = False  # nothing passes any more
         self._closing = False  # the server closed: what is in flight still arrives
         self._server_told = self._client_told = False
@@ -65,9 +68,17 @@ class Link:
     def writable(self) -> bool:
         return len(self._down) < SOCKET_FRAMES_MAX
 
+    @property
+    def open_for_gateway(self) -> bool:
+        """As far as the gateway knows, this is a connection."""
+        return not (self._closing or self._server_told)
+
     def write(self, frames: Sequence[bytes]) -> None:
         if self.dead or self._closing or self._server_told:
             return
+        if self.patience is not None:
+            for frame in frames:
+                self.patience.wrote(frame)
         self._down.extend(frames)
         self._pump()
 
@@ -78,6 +89,8 @@ class Link:
 
     def close(self, code: int, reason: str) -> None:
         if not self._closing:
+            if self.patience is not None:
+                self.patience.closed(reason)
             self._closing = True
             if not self._down or not self.reading:
                 self._loop.call_later(self._delay(), self._tell_client, context=self._device.context)
@@ -123,6 +136,7 @@ class Link:
             return  # it stays in the network until somebody reads on
         was_full = not self.writable
         frame = self._down.popleft()
+        self.frames_read += 1
         self._client.frame_arrived(self, frame)
         if was_full and self.writable and self._server is not None:
             self._loop.call_soon(self._server.writable, context=self._gateway.context)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import msgspec
 
+from seriatim.simulation import more_removed_rules as more
 from seriatim.simulation import removed_rules as rules
 from seriatim.simulation.removed_rules import Patch
 
@@ -194,6 +195,118 @@ _ALL = (
         removes="a record that cannot be read is buried before it is passed",
         hole="H13",
         patches=rules.poison_skipped,
+    ),
+    Mutant(
+        name="batch-reversed",
+        removes="drafts keep the order in which they came",
+        hole="H25",
+        patches=more.batch_reversed,
+        profile="calm",
+    ),
+    Mutant(
+        name="resolve-assumes-committed",
+        removes="after an ambiguous commit the slot itself is asked",
+        hole="H1",
+        patches=more.resolve_assumes_committed,
+        profile="store",
+    ),
+    Mutant(
+        name="reconciler-flushes-unpublished",
+        removes="a chat is clean only once everything in it is published",
+        hole="H8",
+        patches=more.reconciler_flushes_unpublished,
+        profile="crashes",
+    ),
+    Mutant(
+        name="deadline-ignored",
+        removes="one deadline rules every wait",
+        hole="H23",
+        patches=more.deadline_ignored,
+        profile="events",
+    ),
+    Mutant(
+        name="breaker-never-closes",
+        removes="a probe that succeeds closes the breaker",
+        hole="H23",
+        patches=more.breaker_never_closes,
+        profile="events",
+    ),
+    Mutant(
+        name="repair-from-slots-alone",
+        removes="a lost counter is rebuilt above everything anyone has seen",
+        hole="H5",
+        patches=more.repair_from_slots_alone,
+        profile="counter",
+    ),
+    Mutant(
+        name="reads-unauthorised",
+        removes="only members read",
+        hole="H6",
+        patches=more.reads_unauthorised,
+        profile="members",
+    ),
+    Mutant(
+        name="reads-checked-before",
+        removes="membership is checked after the data was read",
+        hole="H6",
+        patches=more.reads_checked_before,
+        profile="churn",
+    ),
+    Mutant(
+        name="acks-dropped",
+        removes="an ack is repeated until it is stored, and the highest wins",
+        hole="H15",
+        patches=more.acks_dropped,
+        profile="network",
+    ),
+    Mutant(
+        name="cursor-forgotten-on-removal",
+        removes="who comes back to a chat misses nothing on the same connection",
+        hole="H11",
+        patches=more.cursor_forgotten_on_removal,
+        profile="members",
+    ),
+    Mutant(
+        name="slow-never-closed",
+        removes="who reads nothing is disconnected after the grace period",
+        hole="H17",
+        patches=more.slow_never_closed,
+        profile="slow",
+    ),
+    Mutant(
+        name="slow-closed-at-once",
+        removes="nobody is disconnected as slow before the grace period is over",
+        hole="H17",
+        patches=more.slow_closed_at_once,
+        profile="slow",
+    ),
+    Mutant(
+        name="never-evicts",
+        removes="a device has one connection: the newest",
+        hole="H10",
+        patches=more.never_evicts,
+        profile="network",
+    ),
+    Mutant(
+        name="never-unregisters",
+        removes="a connection that ends is no longer registered",
+        hole="H10",
+        patches=more.never_unregisters,
+        profile="network",
+    ),
+    Mutant(
+        name="echo-to-origin",
+        removes="the connection that sent a message gets its ack, not its echo",
+        hole="H18",
+        patches=more.echo_to_origin,
+        profile="calm",
+    ),
+    Mutant(
+        name="no-list-on-resync",
+        removes="a client looks for chats that nobody announced",
+        hole="H9",
+        patches=more.no_list_on_resync,
+        profile="members",
     ),
 )
 

@@ -34,6 +34,8 @@ class Process:
         self.lane = f"{name}.{generation}" if generation else name
         self.alive = True
         self.paused = False
+        self.leaving = False  # it was told to end, and has some things to do before
+        self.resumed_at = 0.0
         self.clock = SimulatedClock(loop, random, skew_s)
         self.context = contextvars.copy_context()
         self.context.run(PROCESS.set, self)
@@ -82,6 +84,7 @@ class Process:
     def resume(self) -> None:
         """The process goes on, and finds all its timers overdue."""
         self.paused = False
+        self.resumed_at = self.loop.time()
         self.loop.make_runnable(self)
 
     def restart(self, *, random: Random, skew_s: float = 0.0) -> "Process":

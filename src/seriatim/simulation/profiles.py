@@ -62,7 +62,7 @@ _DURATIONS_S = {
     IncidentKind.OUTAGE: (0.3, 10.0),
     IncidentKind.INTERRUPT: (0.05, 4.0),
     IncidentKind.COUNTER_LOSS: (0.5, 5.0),  # until the operator repairs it
-    IncidentKind.SLOW_READER: (0.5, 10.0),  # around the grace period of slow consumers
+    IncidentKind.SLOW_READER: (0.5, 14.0),  # around the grace period of slow consumers, and beyond
     IncidentKind.RECONNECT: (0.0, 4.0),  # offline
 }
 
@@ -178,6 +178,12 @@ PROFILES: Mapping[str, Profile] = {
             tail_s=2.0,
         ),
         Profile(
+            name="churn",
+            summary="people come and go all the time, reconnect often, and the store is slow to answer",
+            wires={**_CALM_WIRES, WireKind.STORE: WireRates(tail=0.15)},
+            per_minute={IncidentKind.MEMBERSHIP: 80.0, IncidentKind.RECONNECT: 20.0},
+        ),
+        Profile(
             name="slow",
             summary="clients stop reading for a while",
             wires=_CALM_WIRES,
@@ -204,6 +210,7 @@ PROFILES: Mapping[str, Profile] = {
 }
 
 _INTENSITIES = (0.25, 0.5, 1.0, 1.0, 2.0)
+_NARROW = ("churn",)  # more of what another profile has, for what is rare there: no part of any mixture
 _ENTERS = 0.4  # chance of one profile to be part of a mixture
 _RATE_MAX = 0.2  # of one fault on one wire: beyond this nothing gets done, and nothing is learned
 
@@ -213,7 +220,7 @@ def mixture(random: Random) -> Profile:
     parts = [
         (profile, _INTENSITIES[int(random.random() * len(_INTENSITIES))])
         for profile in PROFILES.values()
-        if profile.name != MIXED and random.random() < _ENTERS
+        if profile.name not in (MIXED, *_NARROW) and random.random() < _ENTERS
     ]
     if not parts:
         parts = [(PROFILES["calm"], 1.0)]

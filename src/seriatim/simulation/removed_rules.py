@@ -171,7 +171,8 @@ def ack_unclamped() -> Sequence[Patch]:
     async def bound(self: Receipts, chat_id: str, sequence: int, deadline: Deadline) -> int:
         return sequence
 
-    return [(ChatCursor, "clamp", lambda self, sequence: sequence), (Receipts, "bound", bound)]
+    identity = lambda self, sequence: sequence  # noqa: E731
+    return [(ChatCursor, "known", identity), (ChatCursor, "clamp", identity), (Receipts, "bound", bound)]
 
 
 def full_buffer_drops() -> Sequence[Patch]:

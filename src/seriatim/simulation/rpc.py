@@ -4,6 +4,7 @@ Implements `ports.durability.Durability`. Requests and answers may be late or lo
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -13,7 +14,7 @@ from seriatim.domain.partition import bucket, owner
 from seriatim.durability.ingest import Ingest
 from seriatim.ports.durability import Answer, PrefixPage
 from seriatim.simulation.faults import Fault, Faults
-from seriatim.simulation.history import History
+from seriatim.simulation.history import PUNCTUAL_S, History
 from seriatim.simulation.process import Process
 from seriatim.simulation.profiles import WireKind
 
@@ -27,6 +28,13 @@ class IngestNode:
         self.name = name
         self.process: Process | None = None
         self.ingest: Ingest | None = None
+        self.inbox: deque[Callable[[], None]] = deque()
+
+    def begin(self, process: Process, ingest: Ingest) -> None:
+        """A new life: whatever the last one had not taken up is gone with it."""
+        self.process = process
+        self.ingest = ingest
+        self.inbox = deque()
 
     @property
     def up(self) -> bool:
@@ -50,7 +58,7 @@ class RemoteDurability:
 
     def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
         node = self._route_in_order(draft.chat_id)
-        call = _Send(self, draft, answer)
+        call = _Send(self, draft, answer, deadline)
         self._history.submitted(draft)
         call.timer = self._loop.call_at(deadline, call.expire, context=self._process.context)
         fault = self._faults.fate(WireKind.RPC, "submit", self._loop.time())
@@ -61,8 +69,10 @@ class RemoteDurability:
 
     def _deliver(self, node: IngestNode, draft: Draft, deadline: float, call: "_Send") -> None:
         if node.up and node.process is not None and node.ingest is not None:
-            ingest, process = node.ingest, node.process
-            process.call_soon(lambda: ingest.submit(draft, deadline=deadline, answer=call.respond))
+            ingest, inbox = node.ingest, node.inbox
+            call.taken_by(node.process)
+            inbox.append(lambda: ingest.submit(draft, deadline=deadline, answer=call.respond))
+            node.process.call_soon(lambda: inbox.popleft()())  # first in, first out, also when callbacks are shuffled
 
     def settled(self, chat_id: str) -> None:
         node, count = self._routes[chat_id]
@@ -173,17 +183,31 @@ class _Stream:
 class _Send:
     """A send on its way: answered once, at the latest at its deadline."""
 
-    __slots__ = ("_answer", "_draft", "_remote", "silent", "timer")
+    __slots__ = ("_answer", "_deadline", "_draft", "_remote", "decided", "silent", "timer")
 
-    def __init__(self, remote: RemoteDurability, draft: Draft, answer: Answer) -> None:
+    def __init__(self, remote: RemoteDurability, draft: Draft, answer: Answer, deadline: float) -> None:
         self._remote = remote
         self._draft = draft
+        self._deadline = deadline
         self._answer: Answer | None = answer
         self.silent = False
+        self.decided = False
         self.timer: asyncio.TimerHandle | None = None
+
+    def taken_by(self, ingest: Process) -> None:
+        """The plane has it now, and owes an answer by the deadline."""
+        loop = self._remote._loop
+        at = max(self._deadline, loop.time()) + PUNCTUAL_S
+        loop.call_at(at, self._overdue, ingest, loop.time(), context=loop.world.context)
+
+    def _overdue(self, ingest: Process, since: float) -> None:
+        """A process that stood still meanwhile may be late."""
+        if not self.decided and ingest.alive and not ingest.paused and ingest.resumed_at < since:
+            self._remote._history.unanswered(self._draft)
 
     def respond(self, outcome: Receipt | SeriatimError) -> None:
         """In the ingest process: the answer begins its way back."""
+        self.decided = True
         self._remote._history.decided(self._draft, outcome)
         if not self.silent:
             loop, process = self._remote._loop, self._remote._process

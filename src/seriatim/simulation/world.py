@@ -26,7 +26,9 @@ from seriatim.simulation.cluster import (
 )
 from seriatim.simulation.device import Device
 from seriatim.simulation.dialing import Network
+from seriatim.simulation.ends import live_connections, nothing_left_behind, unfinished
 from seriatim.simulation.faults import Faults, profile_named
+from seriatim.simulation.hasty import HastyClient
 from seriatim.simulation.history import History
 from seriatim.simulation.incidents import Incidents
 from seriatim.simulation.loop import Order, SimulatedLoop, Stuck
@@ -39,9 +41,15 @@ T = TypeVar("T")
 
 TROUBLE_S = 20.0  # sends and faults
 QUIET_MAX_S = 170.0  # longer than every server timer that heals something, shorter than the client's own re-sync
+LONG_QUIET_MAX_S = 400.0  # nobody tells of a new membership or a lost message: devices look every five minutes
 SETTLED_S = 50.0  # after this every heartbeat has come round once
+IDLE_S = 3.0  # pipelines end, registrations are removed
+REDIALLED_S = 4.0  # a device that lost its connection has a new one
+UNNOTICED_S = 60.0  # longer than a gateway waits for a pong
 PROMPT_S = 8.0  # a push takes milliseconds; an own message above a hole is asked for after a few seconds
 LOOK_EVERY_S = 2.0
+FORGETTING = 0.4  # of the events, in worlds whose publishers do not always know a message's predecessor
+FORGETFUL, HASTY, RUDE, POISONED, CROWDED = 0.25, 0.25, 0.3, 0.2, 0.3  # of the worlds; each is drawn on its own
 COPYCATS = 0.03  # of the sends use an id that was used before, mostly by somebody else
 
 
@@ -54,7 +62,7 @@ def run_schedule(
         from seriatim.simulation.mutants import MUTANTS
 
         removed = MUTANTS[mutant].apply()
-    with removed, tight_limits():
+    with removed, tight_limits(Random(seed ^ 0x71647).random()):
         return World(seed, profile, trace or Trace()).run()
 
 
@@ -72,6 +80,7 @@ class World:
         self.stores = Stores(self.history)
         self.site = Site(self.loop, self.random, self.faults, self.history, trace, self.stores)
         self.site.crash_and_restart = self._crash_and_restart
+        self.site.forgetting = FORGETTING if self.random.random() < FORGETFUL else 0.0
         ingests, gateways, fanouts, apis = servers_of(
             self.site, ingests=1 + self._upto(2), gateways=1 + self._upto(2), fanouts=1 + self._upto(2)
         )
@@ -79,12 +88,14 @@ class World:
         self.gateways = [server for server in gateways if isinstance(server, GatewayServer)]
         self.fanouts = [server for server in fanouts if isinstance(server, FanoutServer)]
         self.api = next(server for server in apis if isinstance(server, ApiServer))
-        self.network = Network(self.loop, self.random, self.faults, self.gateways, self.api)
+        self.network = Network(self.loop, self.random, self.faults, self.gateways, self.api, self.history)
         self.users = [f"user_{letter}" for letter in "abcd"[: 2 + self._upto(3)]]
-        self.chats = [f"chat_{number}" for number in range(1, 2 + self._upto(2))]
+        chats = 1 + self._upto(3 if self.random.random() < CROWDED else 2)
+        self.chats = [f"chat_{number}" for number in range(1, 1 + chats)]
         self.devices = self._devices()
         self.incidents = Incidents(self)
         self.sends = 0
+        self.hasty: HastyClient | None = None
 
     # --- the schedule -----------------------------------------------------------------------------------------------
 
@@ -96,10 +107,12 @@ class World:
             for device in self.devices:
                 self.at(self.random.random() * 2, device.start)
             self._plan_sends()
-            if self.random.random() < 0.3:
+            if self.random.random() < RUDE:
                 self._plan_rudeness()
-            if self.random.random() < 0.2:
+            if self.random.random() < POISONED:
                 self.at(TROUBLE_S * self.random.random(), self._poison)
+            if self.random.random() < HASTY:
+                self._plan_haste()
             self.incidents.plan()
             self.loop.run_until(TROUBLE_S)
             self._heal()
@@ -158,6 +171,18 @@ class World:
             self.history.rude[device.user_id] = None
             self.at(2 + self.random.random() * TROUBLE_S, device.ack_rudely, chat_id, bogus)
 
+    def _plan_haste(self) -> None:
+        """A client that sends without waiting for answers."""
+        self.hasty = HastyClient(
+            self.loop,
+            self.users[0],
+            self._one_of(self.chats),
+            random=self.random,
+            history=self.history,
+            dial=self.network.dial,
+        )
+        self.at(1.5 + self.random.random() * TROUBLE_S / 2, self.hasty.process.run, self.hasty.start)
+
     def _poison(self) -> None:
         """Something that is no event gets into the event log."""
         broker = self.stores.broker
@@ -194,7 +219,8 @@ class World:
             device.process.run(device.resume)
 
     def _run_until_quiet(self) -> None:
-        end = self.loop.time() + QUIET_MAX_S
+        patient = self.incidents.churned or self.history.lost
+        end = self.loop.time() + (LONG_QUIET_MAX_S if patient else QUIET_MAX_S)
         while self.loop.time() < end:
             self.loop.run_until(min(self.loop.time() + LOOK_EVERY_S, end))
             for device in self.devices:
@@ -205,6 +231,7 @@ class World:
     def _last_words(self) -> None:
         """In a healthy world a message reaches every device of every member as it happens, not at the next look."""
         self.loop.run_until(max(self.loop.time(), TROUBLE_S + SETTLED_S))
+        calm = self._slip_away()
         if all(not device.owes for device in self.devices):
             for chat_id in self.chats:
                 members = [device for device in self.devices if self._member(device, chat_id)]
@@ -219,6 +246,22 @@ class World:
                         f"{device.name} had not got {chat_id} #{newest} after {PROMPT_S:g} calm seconds",
                     )
         self._run_until_quiet()
+        old = unfinished(self.site.nodes, self.gateways)
+        self.loop.run_until(self.loop.time() + IDLE_S)
+        nothing_left_behind(self.history, self.site.nodes, self.gateways, self.stores.registry, calm=calm, old=old)
+
+    def _slip_away(self) -> dict[str, None]:
+        """A device changes its network without a word and comes back at once, while a gateway believes it still there.
+
+        Returns the connections there were. Unless clocks disagree, the old one is closed when the new one comes.
+        """
+        calm = live_connections(self.gateways)
+        device = self._one_of(self.devices)
+        if device.link is not None:
+            self.site.note("world", f"{device.name} changes its network")
+            device.link.cut(gateway_after_s=UNNOTICED_S, device_after_s=0.0)
+            self.loop.run_until(self.loop.time() + REDIALLED_S)
+        return calm
 
     def _member(self, device: Device, chat_id: str) -> bool:
         return device.user_id in self.stores.store.members(chat_id)
@@ -230,6 +273,13 @@ class World:
         if any(standing.dirty_at_ms is not None for standing in self.stores.store.counters.values()):
             return False
         if any(self.stores.broker.lag(GROUP).values()):
+            return False
+        if any(
+            self.history.watermarks.get((device.user_id, chat_id), 0) < self.history.newest.get(chat_id, 0)
+            for device in self.devices
+            for chat_id in self.chats
+            if self._member(device, chat_id)
+        ):
             return False
         return all(
             device.store.cursor(chat_id) >= self.history.newest.get(chat_id, 0)

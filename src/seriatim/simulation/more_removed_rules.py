@@ -1,0 +1,190 @@
+"""More rules taken out, as in `removed_rules`: those about the time things take, and about what is left behind."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from seriatim.connection.acks import Acks
+from seriatim.connection.chat_cursor import ChatCursor
+from seriatim.connection.chats import Chats
+from seriatim.connection.gateway import Gateway
+from seriatim.connection.outbound import Outbound, Pressure
+from seriatim.connection.registration import Registrations
+from seriatim.domain.breaker import Breaker
+from seriatim.domain.errors import SeriatimError
+from seriatim.domain.limits import PERSIST_DEADLINE_S, STORE_TIMEOUT_S
+from seriatim.durability.patience import Deadline
+from seriatim.durability.pipeline import ChatPipeline, Pending
+from seriatim.durability.reads import MemberReads
+from seriatim.durability.reconcile import Reconciler
+from seriatim.durability.slots import Lease, SlotWriter
+from seriatim.fanout import recipients
+from seriatim.operations.counters import CounterDoctor
+from seriatim.ports.directory import Registration
+from seriatim.ports.durability import PrefixPage
+from seriatim.ports.message_log import Entry
+from seriatim.protocol.client_actions import Action
+from seriatim.protocol.client_session import Alarm, ClientSession
+from seriatim.protocol.frames import Ack
+from seriatim.simulation.removed_rules import Patch
+
+# --- storing and publishing -----------------------------------------------------------------------------------------
+
+
+def batch_reversed() -> Sequence[Patch]:
+    original = ChatPipeline._take
+
+    def take(self: ChatPipeline) -> list[Pending]:
+        return original(self)[::-1]
+
+    return [(ChatPipeline, "_take", take)]
+
+
+def resolve_assumes_committed() -> Sequence[Patch]:
+    async def resolve(self: SlotWriter, first: Entry, lease: Lease, deadline: Deadline) -> bool:
+        return True
+
+    return [(SlotWriter, "_resolve", resolve)]
+
+
+def reconciler_flushes_unpublished() -> Sequence[Patch]:
+    async def settle(self: Reconciler, chat_id: str, deadline: Deadline) -> bool:
+        standing = (await self._log.standings([chat_id], timeout_s=deadline.room())).get(chat_id)
+        return standing is not None and await self._log.flush(
+            chat_id, published_through=standing.allocated, published_message=None, timeout_s=deadline.room()
+        )
+
+    return [(Reconciler, "settle", settle)]
+
+
+def deadline_ignored() -> Sequence[Patch]:
+    def room(self: Deadline, most_s: float = STORE_TIMEOUT_S) -> float:
+        return most_s
+
+    return [(Deadline, "room", room)]
+
+
+def breaker_never_closes() -> Sequence[Patch]:
+    return [(Breaker, "succeeded", lambda self, now: None)]
+
+
+def repair_from_slots_alone() -> Sequence[Patch]:
+    """A counter rebuilt below what members have seen: the messages that come then are invisible to them."""
+    original = CounterDoctor.__init__
+
+    def begin(self: CounterDoctor, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **{**kwargs, "highest_published": lambda chat_id: 0})
+
+    async def highest_watermark(self: CounterDoctor, chat_id: str) -> int:
+        return 0
+
+    return [(CounterDoctor, "__init__", begin), (CounterDoctor, "_highest_watermark", highest_watermark)]
+
+
+# --- reading and acknowledging --------------------------------------------------------------------------------------
+
+
+def reads_unauthorised() -> Sequence[Patch]:
+    async def check(self: MemberReads, user_id: str, chat_id: str, deadline: Deadline) -> None:
+        return
+
+    return [(MemberReads, "_check_member", check)]
+
+
+def reads_checked_before() -> Sequence[Patch]:
+    async def read(
+        self: MemberReads, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float
+    ) -> PrefixPage:
+        deadline = Deadline(self._clock, self._clock.monotonic() + timeout_s)
+        await self._check_member(user_id, chat_id, deadline)
+        page, _ = await self._page(chat_id, after, limit, deadline, sealing=True)
+        return page
+
+    return [(MemberReads, "read", read)]
+
+
+def acks_dropped() -> Sequence[Patch]:
+    """An ack that comes while another of its chat is on its way, or that fails, is gone."""
+
+    async def pass_on(self: Acks, ack: Ack) -> None:
+        sequence = self._wanted[ack.chat_id]
+        try:
+            await self._services.durability.acknowledge(
+                self._user_id, ack.chat_id, sequence=sequence, timeout_s=PERSIST_DEADLINE_S
+            )
+        except SeriatimError:
+            pass
+        finally:
+            if (cursor := self._chats.cursor(ack.chat_id)) is not None:
+                cursor.acked = max(cursor.acked, self._wanted[ack.chat_id])
+            del self._wanted[ack.chat_id]
+            self._done()
+
+    return [(Acks, "_pass_on", pass_on)]
+
+
+# --- connections ----------------------------------------------------------------------------------------------------
+
+
+def cursor_forgotten_on_removal() -> Sequence[Patch]:
+    def removed(self: Chats, cursor: ChatCursor) -> None:
+        self.forget(cursor)
+
+    return [(Chats, "_removed", removed)]
+
+
+def slow_never_closed() -> Sequence[Patch]:
+    original = Outbound.assess
+
+    def assess(self: Outbound, now: float) -> Pressure | None:
+        pressure = original(self, now)
+        self.close_at = None if self.close_at is None else math.inf
+        return pressure
+
+    return [(Outbound, "assess", assess)]
+
+
+def slow_closed_at_once() -> Sequence[Patch]:
+    original = Outbound.assess
+
+    def assess(self: Outbound, now: float) -> Pressure | None:
+        pressure = original(self, now)
+        if self.close_at is not None:
+            self.close_at = now
+        return pressure
+
+    return [(Outbound, "assess", assess)]
+
+
+def never_evicts() -> Sequence[Patch]:
+    async def evict(self: Gateway, registration: Registration) -> None:
+        return
+
+    return [(Gateway, "_evict", evict)]
+
+
+def never_unregisters() -> Sequence[Patch]:
+    async def remove(self: Registrations, registration: Registration) -> None:
+        self._ours.pop(registration.connection_id, None)
+
+    return [(Registrations, "remove", remove)]
+
+
+def echo_to_origin() -> Sequence[Patch]:
+    return [(recipients, "excluded", lambda registration, event: False)]
+
+
+# --- the client -----------------------------------------------------------------------------------------------------
+
+
+def no_list_on_resync() -> Sequence[Patch]:
+    original = ClientSession._ring
+
+    def ring(self: ClientSession, alarm: Alarm, now: float) -> list[Action]:
+        if alarm is not Alarm.RESYNC:
+            return original(self, alarm, now)
+        self._alarms.set(Alarm.RESYNC, self._resync_at(now))
+        self._catchup.want_all()
+        return []
+
+    return [(ClientSession, "_ring", ring)]
