@@ -276,14 +276,21 @@ class ClientSession:
                 return self._outbox.refuse(chat_id, key, frame.code)
             self._outbox.postpone(chat_id, key, hint_s, now)
             return []
+        if isinstance(frame.chat_id, str) and frame.request_id is UNSET and retryable:
+            self._ack_refused(frame.chat_id, now)  # our syncs bear an id, so this answers an ack
+            return []
         view = self._catchup.running(frame.chat_id, frame.request_id) if isinstance(frame.chat_id, str) else None
         if view is None:
             return []
         if not retryable:
             return self._left(view, frame.code)
-        if frame.request_id is not UNSET:  # else it may answer an ack of the same chat, and the sync is still going on
-            self._catchup.failed(view, hint_s, now)
+        self._catchup.failed(view, hint_s, now)
         return []
+
+    def _ack_refused(self, chat_id: str, now: float) -> None:
+        view = self._catchup.view(chat_id)
+        if view is not None and view.synced:
+            self._receipts.refused(chat_id, view.timeline.cursor, now)
 
     def _left(self, view: ChatView, code: str) -> list[Action]:
         chat_id = view.timeline.chat_id

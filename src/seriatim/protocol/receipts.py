@@ -50,6 +50,14 @@ class Receipts:
                 del self._acked[chat_id]
         self._doubted.clear()
 
+    def refused(self, chat_id: str, cursor: int, now: float) -> None:
+        """The server had no room for the ack: it is owed again."""
+        self._acked.pop(chat_id, None)
+        self._doubted.pop(chat_id, None)
+        self._owed.setdefault(chat_id, _Owed()).cursor = cursor
+        if self.due_at is None:
+            self.due_at = now + limits.CLIENT_ACK_EVERY_S
+
     def doubt(self) -> None:
         """The next sync of each chat acks its cursor once more: an ack may have been refused, or lost by the server."""
         self._acked.clear()

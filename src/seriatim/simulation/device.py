@@ -131,6 +131,9 @@ class Device:
     # --- what the network tells it ----------------------------------------------------------------------------------
 
     def linked(self, link: Link) -> None:
+        if link.gone:  # a device that stood still hears of the end before the beginning
+            self.refused()
+            return
         self.link = link
         self._linked_at = self._now()
         self._views = {}

@@ -73,6 +73,11 @@ class Link:
         """As far as the gateway knows, this is a connection."""
         return not (self._closing or self._server_told)
 
+    @property
+    def gone(self) -> bool:
+        """The device was told that this is over."""
+        return self._client_told
+
     def write(self, frames: Sequence[bytes]) -> None:
         if self.dead or self._closing or self._server_told:
             return

@@ -285,6 +285,15 @@ def test_the_periodic_sync_acknowledges_once_more() -> None:
     assert acks(session.timer(306)) == [(CHAT, 1)]
 
 
+def test_an_ack_the_server_had_no_room_for_is_sent_again() -> None:
+    session = session_over(MemoryClientStore(), chance=0.0)
+    make_ready(session, CHAT, now=0)
+    session.received(push(1, 0), 1)
+    assert acks(session.timer(6)) == [(CHAT, 1)]
+    session.received(error("SERVER_BUSY", retryable=True), 6)
+    assert acks(session.timer(11)) == [(CHAT, 1)]
+
+
 def test_a_chat_that_syncs_again_does_not_stop_sending() -> None:
     session = session_over(MemoryClientStore(), chance=0.0)
     make_ready(session, CHAT, now=0)
