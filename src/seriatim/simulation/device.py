@@ -292,7 +292,7 @@ class LinkView:
 
     def _check(self, sequence: int) -> None:
         name, chat_id, history = self._device.name, self._chat_id, self._history
-        if sequence in self._pushed:
+        if sequence in self._pushed and sequence > (self._floor or 0):  # below, it was sent before the chat was synced
             history.violate("once_on_the_wire", f"{name} was pushed {chat_id} #{sequence} again without having asked")
         slots = history.slots.get(chat_id, {})
         skipped = [

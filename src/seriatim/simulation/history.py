@@ -185,7 +185,7 @@ class History(StoreWatcher):
         assert isinstance(event, MessagePersisted)
         message = event.message
         held = self.slots.get(message.chat_id, {}).get(message.sequence)
-        if held != message:
+        if held != message and self.lost.get(message.chat_id, {}).get(message.sequence) != message:
             self.violate(
                 "kafka_reflects_dynamodb",
                 f"{message.chat_id} #{message.sequence} was published as {message.message_id}, the store holds "

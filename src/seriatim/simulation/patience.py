@@ -56,5 +56,6 @@ class Patience:
             )
 
     def _was_awake(self, since: float) -> bool:
+        """A gateway that leaves has announced the end already, and waits for its own deadline."""
         gateway = self._gateway
-        return gateway.alive and not gateway.paused and gateway.resumed_at < since
+        return gateway.alive and not gateway.paused and not gateway.leaving and gateway.resumed_at < since
