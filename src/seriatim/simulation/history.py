@@ -244,6 +244,8 @@ class History(StoreWatcher):
         self.acks += 1
         where = f"{draft.chat_id} #{outcome.sequence} ({draft.client_message_id[:8]})"
         held = self.slots.get(draft.chat_id, {}).get(outcome.sequence)
+        if held is None:  # stored, and taken away by the world before the answer left
+            held = self.lost.get(draft.chat_id, {}).get(outcome.sequence)
         if not isinstance(held, Message) or held.message_id != outcome.message_id:
             self.violate("acked_is_stored", f"{where} was acked, the store holds {_short(held) if held else 'nothing'}")
         elif held.client_message_id != draft.client_message_id or held.sender_id != draft.sender_id:
