@@ -1,7 +1,7 @@
 # Seriatim: every task starts here. `make` alone lists them. ARGS="..." is handed through to what a target runs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check simulate golden bench docs clean
+.PHONY: help setup run test check simulate golden bench engines docs clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -13,9 +13,8 @@ help: ## List the targets
 
 setup: $(READY) ## Create .venv with the pinned tools and this package (instant when nothing changed)
 
-run: $(READY) ## Run what exists today: a short simulation (the server comes with the next milestone)
-	@echo 'The server (`seriatim serve`) arrives with the next milestone. Running today: seriatim simulate --seeds 1..200'
-	@$(BIN)/seriatim simulate --seeds 1..200 $(ARGS)
+run: $(READY) ## Serve on this machine, e.g. make run ARGS="--port 9000"
+	@exec $(BIN)/seriatim serve --env dev $(ARGS)
 
 test: $(READY) ## Run the tests, e.g. make test ARGS="-k pipeline -n 0"
 	@$(BIN)/pytest $(ARGS)
@@ -32,15 +31,18 @@ simulate: $(READY) ## Run 100 000 simulated worlds with faults, e.g. make simula
 golden: $(READY) ## Write the digests of the golden traces anew (after a change of behaviour on purpose)
 	@$(BIN)/python tests/simulation/test_replay.py
 
-bench: $(READY) ## Measure speed
-	@$(BIN)/python bench/run.py $(ARGS)
+bench: $(READY) ## Measure speed beside bare baselines, e.g. make bench ARGS="--quick" or ARGS="--json"
+	@$(BIN)/python -m bench.run $(ARGS)
+
+engines: $(READY) ## Start real Redis, Kafka and DynamoDB Local until Ctrl-C, or only download them: ARGS="install"
+	@exec $(BIN)/python -m tools.engines $(ARGS)
 
 docs: $(READY) ## List the documentation
 	@$(BIN)/python -c "$$LIST_DOCS"
 
 clean: ## Remove .venv, caches and build output
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
-	@find src tests bench -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	@find src tests bench tools -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The stamp is touched last, so an interrupted setup is taken up again.
 $(READY): requirements/dev.txt requirements/server.txt pyproject.toml

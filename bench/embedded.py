@@ -1,24 +1,22 @@
-"""The embedded engine beside bare RocksDB: the same rows, synced in the same groups, with nothing around them.
+"""Whole sends through the durability plane on the embedded engine, beside bare synced groups of the same store.
 
-`python -m bench.embedded` prints a table, `--json` one JSON object. The disk decides: read the ratios.
+`make bench ARGS=store`. The disk decides: read the ratios.
 """
 
-import argparse
 import asyncio
-import json
-import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from bench.run import Figure
+from bench.figures import Figure
 from seriatim.domain.chat import Chat, ChatType
-from seriatim.domain.message import TEXT, Message
+from seriatim.domain.errors import SeriatimError
+from seriatim.domain.limits import KEY_LIFETIME_S
+from seriatim.domain.message import TEXT, Draft, Message, Receipt
+from seriatim.durability.ingest import Ingest
 from seriatim.engines import store_rules
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
@@ -26,146 +24,176 @@ from seriatim.engines.embedded.disk import Disk
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
-from seriatim.engines.embedded.rows import CounterRow, EventRow
+from seriatim.engines.embedded.rows import CounterRow
 from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.ports.event_log import MESSAGES, Event, Partition
-from seriatim.ports.message_log import Allocation, Entry
+from seriatim.ports.durability import Answer
+from seriatim.ports.event_log import MESSAGES
+from seriatim.ports.message_log import Entry
 
-SECONDS = 2.0  # each figure and each baseline
-VALUE = b"e" * 400  # about one published message
-Send = Callable[[str, int], Awaitable[None]]
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    as_json = parser.parse_args().json
-    figures = [asyncio.run(figure(waiting, whole)) for whole in (False, True) for waiting in (1, 64, 512)]
-    if as_json:
-        found = [{**msgspec.structs.asdict(each), "ratio": round(each.ratio, 3)} for each in figures]
-        json.dump({"figures": found}, sys.stdout, indent=2)
-        print()
-        return
-    table = Table("what", "per second", "baseline", "per second", "ratio", title="one core, this disk, this moment")
-    for each in figures:
-        table.add_row(
-            f"{each.name} ({each.unit})",
-            f"{each.per_second:,.0f}",
-            each.baseline,
-            f"{each.baseline_per_second:,.0f}",
-            f"{each.ratio:.2f}",
-        )
-    Console().print(table)
+CROWDS = ((1, 1), (10, 10), (1, 100), (100, 10), (1, 1000))  # chats, and how many of each wait for an ack at a time
+SECONDS = 1.0  # each figure and each baseline, in turn
+ROUNDS = 5  # the median is printed
+SENDERS = 50  # in one chat at most; more who wait are the same people's other devices
+PARTITIONS = 64
+DEADLINE_S = 60.0
+CONTENT = "hello, world, how are you today? " * 3
 
 
-async def figure(waiting: int, whole: bool) -> Figure:
-    """`whole`: allocate, persist and publish, each awaited, as a send does; else only the commit of the message."""
-    with tempfile.TemporaryDirectory(prefix="seriatim-bench-") as root:
-        bare = bare_groups(Path(root) / "bare", waiting, whole)
-        folder = Folder.open(Path(root) / "data")
-        send = await senders(folder, waiting, whole)
-        ours = await sent(send, waiting)
-        await folder.close()
+def figures(*, rounds: int = ROUNDS) -> list[Figure]:
+    return [figure(chats, each, rounds=rounds) for chats, each in CROWDS]
+
+
+def figure(chats: int, writers: int, *, rounds: int) -> Figure:
+    """The round whose ratio is the median: a disk has moods, and both sides of a round see the same one."""
+    found = [one_round(chats, writers) for _ in range(rounds)]
+    bare, ours = sorted(found, key=lambda each: each[1] / each[0])[rounds // 2]
     return Figure(
-        name="sends: allocate, persist, publish" if whole else "messages persisted",
-        unit=f"{waiting} waiting",
+        name="durable acks, from submit to receipt",
+        unit=f"{chats * writers} waiting in {chats} chat{'s' if chats > 1 else ''}",
         per_second=ours,
-        baseline="the same rows in one synced group",
+        baseline="bare synced groups: key, message, counter",
         baseline_per_second=bare,
     )
 
 
-async def senders(folder: Folder, waiting: int, whole: bool) -> Send:
-    log, clock = EmbeddedMessageLog(folder), SystemClock()
-    events = EmbeddedEventWriter(await EmbeddedEventLog.open(folder, {MESSAGES: 64}), clock)
+def one_round(chats: int, writers: int) -> tuple[float, float]:
+    with tempfile.TemporaryDirectory(prefix="seriatim-bench-") as root:
+        return bare_groups(Path(root) / "bare", chats, writers), asyncio.run(sends(Path(root) / "data", chats, writers))
+
+
+# --- ours -------------------------------------------------------------------------------------------------------------
+
+
+async def sends(path: Path, chats: int, writers: int) -> float:
+    """Messages acknowledged in a second by the durability plane."""
+    folder, clock = Folder.open(path), SystemClock()
+    events = EmbeddedEventWriter(await EmbeddedEventLog.open(folder, {MESSAGES: PARTITIONS}), clock)
+    ingest = Ingest(log=EmbeddedMessageLog(folder), events=events, clock=clock, producer_id="bench")
     catalog = EmbeddedCatalog(folder)
+    people = [sender(number) for number in range(min(writers, SENDERS))]
     await asyncio.gather(
-        *(catalog.create_group(chat(f"chat_{each}"), [], now_ms=1, timeout_s=60) for each in range(waiting))
+        *(catalog.create_group(chat(each), people[1:], now_ms=1, timeout_s=DEADLINE_S) for each in range(chats))
     )
-
-    async def send(chat_id: str, sequence: int) -> None:
-        if whole:
-            slots = await log.allocate(
-                chat_id, 1, published_through=sequence - 1, published_message=None, now_ms=sequence, timeout_s=60
-            )
-            assert isinstance(slots, Allocation), "somebody else allocates"
-        refused = await log.persist(chat_id, [entry(chat_id, sequence)], ["ann"], token="t", now_s=1, timeout_s=60)
-        assert refused is None, "the engine refused"
-        if whole:
-            await events.append(MESSAGES, [Event(key=chat_id, value=VALUE)], timeout_s=60)
-
-    return send
+    crowd = Crowd(ingest.submit, chats, writers)
+    crowd.begin(SECONDS)
+    await crowd.silent()
+    rate = crowd.rate()
+    await ingest.drain()
+    await folder.close()
+    return rate
 
 
-async def sent(send: Send, waiting: int) -> float:
-    until = time.perf_counter() + SECONDS
-    count = 0
-
-    async def one(number: int) -> None:
-        nonlocal count
-        sequence = 0
-        while time.perf_counter() < until:
-            sequence += 1
-            await send(f"chat_{number}", sequence)
-            count += 1
-
-    began = time.perf_counter()
-    await asyncio.gather(*(one(number) for number in range(waiting)))
-    return count / (time.perf_counter() - began)
+class Submit(Protocol):
+    def __call__(self, draft: Draft, *, deadline: float, answer: Answer) -> None: ...
 
 
-def bare_groups(path: Path, waiting: int, whole: bool) -> float:
+class Crowd:
+    """Writers who each send their next message when the last one was acknowledged, by callback, as a gateway does."""
+
+    def __init__(self, submit: Submit, chats: int, writers: int) -> None:
+        self.waiting = 0
+        self._submit = submit
+        self._writers = [(f"chat_{number}", sender(each)) for each in range(writers) for number in range(chats)]
+        self._sent = self._acked = 0
+        self._began = self._until = self._ended = 0.0
+        self._silent = asyncio.Event()
+
+    def begin(self, seconds: float) -> None:
+        self._began = time.perf_counter()
+        self._until = self._began + seconds
+        self.waiting = len(self._writers)
+        for chat_id, sender_id in self._writers:
+            self._send(chat_id, sender_id)
+
+    async def silent(self) -> None:
+        await self._silent.wait()
+
+    def rate(self) -> float:
+        return self._acked / (self._ended - self._began)
+
+    def _send(self, chat_id: str, sender_id: str) -> None:
+        self._sent += 1
+        draft = Draft(chat_id=chat_id, sender_id=sender_id, client_message_id=client_id(self._sent), content=CONTENT)
+
+        def answered(outcome: Receipt | SeriatimError) -> None:
+            assert isinstance(outcome, Receipt), outcome
+            self._acked += 1
+            if time.perf_counter() < self._until:
+                self._send(chat_id, sender_id)
+                return
+            self.waiting -= 1
+            if self.waiting == 0:
+                self._ended = time.perf_counter()
+                self._silent.set()
+
+        self._submit(draft, deadline=time.monotonic() + DEADLINE_S, answer=answered)
+
+
+# --- the baseline -----------------------------------------------------------------------------------------------------
+
+
+def bare_groups(path: Path, chats: int, writers: int) -> float:
+    """The same crowd before the store alone: whoever waits is written in one batch and synced, then all are answered.
+
+    A key that is there is refused, a counter counts; nothing is checked, published or promised beyond that.
+    """
     disk = Disk(path, create=True)
-    began, count, sequence = time.perf_counter(), 0, 0
-    while time.perf_counter() - began < SECONDS:
-        sequence += 1
+    waiting: list[tuple[Draft, Answer]] = []
+    crowd = Crowd(lambda draft, *, deadline, answer: waiting.append((draft, answer)), chats, writers)
+    counters: dict[str, int] = {}
+    crowd.begin(SECONDS)
+    while crowd.waiting:
+        group, waiting[:] = list(waiting), []
         changes: dict[bytes, bytes | None] = {}
-        for number in range(waiting):
-            chat_id = f"chat_{number}"
-            stored = entry(chat_id, sequence)
-            key = rows.idempotency_key(rows.keys_prefix(chat_id), stored.message.client_message_id)
-            changes[key] = rows.KEY.encode(store_rules.key_of(stored))
-            changes[rows.slot_key(rows.slots_prefix(chat_id), sequence)] = rows.encode_slot(stored.message)
-            if whole:
-                counter = CounterRow(standing=store_rules.NEW_STANDING)
-                partition = Partition(MESSAGES, number % 64)
-                changes[rows.counter_key(chat_id)] = rows.COUNTER.encode(counter)
-                changes[rows.event_key(partition, sequence * waiting + number)] = rows.EVENT.encode(
-                    EventRow(b"chat", VALUE, (), 1)
-                )
+        receipts = [put_message(disk, changes, counters, draft) for draft, _ in group]
+        for chat_id, sequence in counters.items():
+            counter = msgspec.structs.replace(store_rules.NEW_STANDING, allocated=sequence)
+            changes[rows.counter_key(chat_id)] = rows.COUNTER.encode(CounterRow(standing=counter))
         disk.write(changes)
         disk.sync()
-        count += waiting
-    took = time.perf_counter() - began
+        for (_, answer), receipt in zip(group, receipts, strict=True):
+            answer(receipt)
     disk.close()
-    return count / took
+    return crowd.rate()
 
 
-def entry(chat_id: str, sequence: int) -> Entry:
+def put_message(disk: Disk, changes: dict[bytes, bytes | None], counters: dict[str, int], draft: Draft) -> Receipt:
+    chat_id = draft.chat_id
+    sequence = counters[chat_id] = counters.get(chat_id, 0) + 1
+    key = rows.idempotency_key(rows.keys_prefix(chat_id), draft.client_message_id)
+    assert disk.get(key) is None, "sent twice"
     message = Message(
         message_id=f"msg_{sequence:026d}",
         chat_id=chat_id,
         sequence=sequence,
-        sender_id="ann",
-        client_message_id=f"00000000-0000-4000-9000-{sequence:012x}",
-        content="hello, world, how are you today? " * 3,
+        sender_id=draft.sender_id,
+        client_message_id=draft.client_message_id,
+        content=draft.content,
         content_type=TEXT,
         created_at="2026-01-30T14:30:00.000Z",
     )
-    return Entry(message=message, content_sha256="0" * 64, expires_at_s=2**40)
+    entry = Entry(message=message, content_sha256="0" * 64, expires_at_s=KEY_LIFETIME_S)
+    changes[key] = rows.KEY.encode(store_rules.key_of(entry))
+    changes[rows.slot_key(rows.slots_prefix(chat_id), sequence)] = rows.encode_slot(message)
+    return Receipt(message_id=message.message_id, sequence=sequence, created_at=message.created_at)
 
 
-def chat(chat_id: str) -> Chat:
+def sender(number: int) -> str:
+    return f"user_{number % SENDERS}"
+
+
+def client_id(number: int) -> str:
+    """Scattered like real ones: a store finds ascending keys more easily."""
+    return f"00000000-0000-4000-9000-{number * 0x9E3779B97F4B % 2**48:012x}"
+
+
+def chat(number: int) -> Chat:
     return Chat(
-        chat_id=chat_id,
+        chat_id=f"chat_{number}",
         chat_type=ChatType.GROUP,
         name=None,
-        created_by="ann",
+        created_by=sender(0),
         created_at="",
         updated_at="",
         member_count=0,
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,272 +1,45 @@
 """Speed, as ratios within one run: each figure stands beside a bare baseline measured a moment before.
 
-`make bench` prints a table; `make bench ARGS=--json` prints one JSON object. Machines are noisy: read the ratios.
+`make bench` measures the whole server; `make bench ARGS="planes"` its planes one by one and `ARGS="store"` sends
+through the durability plane on the embedded engine, both without a network. Machines are noisy: read the ratios.
 """
 
 import argparse
-import asyncio
-import json
-import sys
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
-import msgspec
-from rich.console import Console
-from rich.table import Table
-
-from seriatim.connection.gateway import Gateway
-from seriatim.connection.socket import Identity
-from seriatim.domain.chat import Chat, ChatType
-from seriatim.domain.message import Draft, Message, Receipt
-from seriatim.durability.ingest import Ingest
-from seriatim.engines.memory.catalog import MemoryCatalog
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
-from seriatim.engines.memory.store import MemoryStore
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import Wire
-from seriatim.ports.event_log import MESSAGES
-from seriatim.ports.message_log import Entry
-from seriatim.ports.push import Delivery
-from seriatim.protocol.codec import decode_client_frame, encode
-from seriatim.protocol.frames import SendMessage, message_frame
-from seriatim.simulation.runner import empty_loop_events_per_s, run_seeds
-
-BATCH = 48  # messages of one full transaction
-ROUNDS = 40
-SOCKETS = 1000
-
-
-class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """Something per second, and the same work done bare."""
-
-    name: str
-    unit: str
-    per_second: float
-    baseline: str
-    baseline_per_second: float
-
-    @property
-    def ratio(self) -> float:
-        return self.per_second / self.baseline_per_second
+from bench import embedded, planes, server
+from bench.child import LIFTED
+from bench.figures import show, show_server
+from bench.processes import MEASURED_CORE, take_the_other_cores
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=("server", "planes", "store"), default="server")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
-    as_json = parser.parse_args().json
-    figures = [asyncio.run(sends()), decoding(), asyncio.run(delivering()), simulating()]
-    if as_json:
-        rows = [{**msgspec.structs.asdict(figure), "ratio": round(figure.ratio, 3)} for figure in figures]
-        json.dump({"figures": rows}, sys.stdout, indent=2)
-        print()
-        return
-    table = Table("what", "per second", "baseline", "per second", "ratio", title="one core, this machine, this moment")
-    for figure in figures:
-        table.add_row(
-            f"{figure.name} ({figure.unit})",
-            f"{figure.per_second:,.0f}",
-            figure.baseline,
-            f"{figure.baseline_per_second:,.0f}",
-            f"{figure.ratio:.2f}",
-        )
-    Console().print(table)
+    parser.add_argument("--quick", action="store_true", help="one short round instead of the median of three")
+    parser.add_argument("--only", choices=server.PARTS, action="append", help="one part of the server's figures")
+    parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="write what cProfile sees in each server")
+    asked = parser.parse_args()
+    match asked.what:
+        case "planes":
+            show(planes.figures(), as_json=asked.json, title="one core, this machine, this moment")
+        case "store":
+            rounds = 1 if asked.quick else embedded.ROUNDS
+            show(embedded.figures(rounds=rounds), as_json=asked.json, title="one core, this disk, this moment")
+        case _:
+            whole_server(asked)
 
 
-async def sends() -> Figure:
-    """The durability plane over the memory engine, against the engine's own transactions with nothing around them."""
-    clock, store = SystemClock(), MemoryStore()
-    log = MemoryMessageLog(store, Wire())
-    chat = Chat(
-        chat_id="chat_bench",
-        chat_type=ChatType.GROUP,
-        name=None,
-        created_by="user_a",
-        created_at="",
-        updated_at="",
-        member_count=1,
-    )
-    await MemoryCatalog(store, Wire()).create_group(chat, ["user_b"], now_ms=clock.now_ms(), timeout_s=1)
-
-    async def bare() -> None:
-        for number in range(ROUNDS):
-            entries = [
-                Entry(message=message(number * BATCH + index + 1), content_sha256="", expires_at_s=2**40)
-                for index in range(BATCH)
-            ]
-            refused = await log.persist("chat_bare", entries, ["user_a"], token=f"t{number}", now_s=0, timeout_s=1)
-            assert refused is None, "the bare engine refused"
-
-    store.put_member(msgspec.structs.replace(store.members("chat_bench")["user_a"], chat_id="chat_bare"), 1)
-    bare_s = await timed(bare)
-
-    broker = MemoryBroker({MESSAGES: 4})
-    ingest = Ingest(log=log, events=MemoryEventWriter(broker, Wire(), clock.now_ms), clock=clock, producer_id="bench")
-    answered: list[object] = []
-    done = asyncio.Event()
-
-    def answer(outcome: object) -> None:
-        answered.append(outcome)
-        if len(answered) == ROUNDS * BATCH:
-            done.set()
-
-    async def through_the_plane() -> None:
-        for number in range(ROUNDS * BATCH):
-            draft = Draft(
-                chat_id="chat_bench",
-                sender_id="user_a",
-                client_message_id=f"00000000-0000-4000-8000-{number:012x}",
-                content="hello, world",
-            )
-            while number - len(answered) >= 500:  # noqa: ASYNC110 - a turn of the loop is what we measure
-                await asyncio.sleep(0)
-            ingest.submit(draft, deadline=clock.monotonic() + 60, answer=answer)
-        await done.wait()
-
-    plane_s = await timed(through_the_plane)
-    assert all(isinstance(outcome, Receipt) for outcome in answered), "a send was refused"
-    await ingest.drain()
-    count = ROUNDS * BATCH
-    return Figure(
-        name="sends acked by the durability plane",
-        unit="one chat, memory engine",
-        per_second=count / plane_s,
-        baseline="the same messages as bare transactions",
-        baseline_per_second=count / bare_s,
-    )
-
-
-def decoding() -> Figure:
-    """Strict decoding of a send, against the JSON library alone."""
-    text = encode(
-        SendMessage(
-            client_message_id="550e8400-e29b-41d4-a716-446655440000", chat_id="chat_abc123", content="Hi there " * 20
-        )
-    ).decode()
-    count = 50_000
-    return Figure(
-        name="client frames decoded",
-        unit="200 bytes",
-        per_second=count / timed_sync(lambda: [decode_client_frame(text) for _ in range(count)]),
-        baseline="JSON to a dict",
-        baseline_per_second=count / timed_sync(lambda: [msgspec.json.decode(text) for _ in range(count)]),
-    )
-
-
-async def delivering() -> Figure:
-    """One message to a thousand connections of a gateway, against writing the encoded frame to a thousand sockets."""
-    clock = SystemClock()
-    registry, channels = MemoryRegistry(), MemoryChannels()
-    gateway = Gateway(
-        "gateway_bench",
-        Ingest(
-            log=MemoryMessageLog(MemoryStore(), Wire()),
-            events=MemoryEventWriter(MemoryBroker({MESSAGES: 1}), Wire(), clock.now_ms),
-            clock=clock,
-            producer_id="bench",
-        ),
-        MemoryDirectory(registry, Wire(), clock.now_ms),
-        MemoryPush(channels, Wire()),
-        MemoryPushSubscriber(channels, Wire()),
-        clock,
-    )
-    await gateway.start()
-    sockets = [Sink() for _ in range(SOCKETS)]
-    for number, socket in enumerate(sockets):
-        identity = Identity(
-            user_id=f"user_{number}",
-            device_id=f"{number}",
-            session_id="sess",
-            token_expires_at_ms=clock.now_ms() + 3_600_000,
-        )
-        await gateway.open(socket, identity)
-    names = tuple(gateway.connections)
-    rounds = 20
-
-    async def bare() -> None:
-        for number in range(rounds):
-            frame = encode(message_frame(message(number + 1), number))
-            for socket in sockets:
-                socket.write([frame])
-            await asyncio.sleep(0)
-
-    async def through_the_gateway() -> None:
-        for number in range(rounds):
-            gateway.received(Delivery(connection_ids=names, message=message(number + 1), prev_sequence=number))
-            await asyncio.sleep(0)
-        await asyncio.sleep(0)
-
-    bare_s = await timed(bare)
-    before = sum(socket.frames for socket in sockets)
-    gateway_s = await timed(through_the_gateway)
-    delivered = sum(socket.frames for socket in sockets) - before
-    assert delivered == rounds * SOCKETS, f"{delivered} frames left the gateway"
-    await gateway.stop()
-    return Figure(
-        name="deliveries by the gateway",
-        unit=f"{SOCKETS} sockets without a network",
-        per_second=delivered / gateway_s,
-        baseline="the frame written to each socket",
-        baseline_per_second=rounds * SOCKETS / bare_s,
-    )
-
-
-def simulating() -> Figure:
-    summary = run_seeds(range(1, 61), profile="mixed")
-    return Figure(
-        name="simulated schedules",
-        unit="mixed profile",
-        per_second=summary.schedules_per_core_s,
-        baseline="as many events in an empty loop",
-        baseline_per_second=empty_loop_events_per_s() * summary.schedules / summary.events_run,
-    )
-
-
-class Sink:
-    """A socket that is always ready and sends nothing anywhere."""
-
-    def __init__(self) -> None:
-        self.frames = 0
-
-    @property
-    def writable(self) -> bool:
-        return True
-
-    def write(self, frames: Sequence[bytes]) -> None:
-        self.frames += len(frames)
-
-    def ping(self) -> None:
-        return
-
-    def close(self, code: int, reason: str) -> None:
-        return
-
-
-def message(sequence: int) -> Message:
-    return Message(
-        message_id=f"msg_{sequence:026d}",
-        chat_id="chat_bare",
-        sequence=sequence,
-        sender_id="user_a",
-        client_message_id=f"00000000-0000-4000-9000-{sequence:012x}",
-        content="hello, world",
-        content_type="text/plain",
-        created_at="2026-01-30T14:30:00.000Z",
-    )
-
-
-async def timed(work: Callable[[], Awaitable[None]]) -> float:
-    began = time.process_time()
-    await work()
-    return time.process_time() - began
-
-
-def timed_sync(work: Callable[[], object]) -> float:
-    began = time.process_time()
-    work()
-    return time.process_time() - began
+def whole_server(asked: argparse.Namespace) -> None:
+    take_the_other_cores()
+    if asked.profiles is not None:
+        asked.profiles.mkdir(parents=True, exist_ok=True)
+    plan = server.QUICK if asked.quick else server.WHOLE
+    found = server.measure(plan, asked.only or server.PARTS, profiles=asked.profiles)
+    pinned = "no core of its own" if MEASURED_CORE is None else "one core, the load generator on another"
+    title = f"the measured on {pinned}; median of {plan.rounds}; ratio 1 is as good as the bare baseline"
+    show_server(found, lifted=LIFTED, as_json=asked.json, title=title)
 
 
 if __name__ == "__main__":

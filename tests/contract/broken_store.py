@@ -5,18 +5,19 @@ from collections.abc import Sequence
 
 import msgspec
 
-from seriatim.domain.chat import Chat, Membership, Role
+from seriatim.domain.chat import Chat, Role
 from seriatim.domain.errors import Refused
 from seriatim.domain.message import Sealed, Slot
 from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
-from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.message_log import MemoryDeliveryState, MemoryMessageLog
 from seriatim.engines.memory.store import Commit, MemoryStore
 from seriatim.engines.memory.wire import Wire
-from seriatim.ports.catalog import Catalog, Members, Roster
+from seriatim.ports.catalog import Catalog, Change, Members, Roster
 from seriatim.ports.message_log import (
     Allocation,
     Cancelled,
     CounterRepair,
+    DeliveryState,
     Entry,
     KeyTaken,
     Lookup,
@@ -41,14 +42,18 @@ class BrokenEngine(MemoryEngine):
         log: type[MemoryMessageLog] = MemoryMessageLog,
         catalog: type[MemoryCatalog] = MemoryCatalog,
         roster: type[MemoryRoster] = MemoryRoster,
+        delivery_state: type[MemoryDeliveryState] = MemoryDeliveryState,
         store: type[MemoryStore] = MemoryStore,
     ) -> None:
         super().__init__()
         self.store = store()
-        self._log, self._catalog, self._roster = log, catalog, roster
+        self._log, self._catalog, self._roster, self._delivery_state = log, catalog, roster, delivery_state
 
     def log(self) -> MessageLog:
         return self._log(self.store, self.wire)
+
+    def delivery_state(self) -> DeliveryState:
+        return self._delivery_state(self.store, self.wire)
 
     def repair(self) -> CounterRepair:
         return self._log(self.store, self.wire)
@@ -294,7 +299,7 @@ class CreatesAChatTwice(MemoryCatalog):
 class IgnoresTheCap(MemoryCatalog):
     async def add_member(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
-    ) -> Membership:
+    ) -> Change:
         chat = self._store.chats.get(chat_id)
         if chat is not None:
             self._store.chats[chat_id] = msgspec.structs.replace(chat, member_count=0)
@@ -304,7 +309,7 @@ class IgnoresTheCap(MemoryCatalog):
 class WritesBeforeItRefuses(MemoryCatalog):
     async def add_member(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
-    ) -> Membership:
+    ) -> Change:
         try:
             return await super().add_member(chat_id, user_id, role, by=by, now_ms=now_ms, timeout_s=timeout_s)
         except Refused:
@@ -316,9 +321,9 @@ class WritesBeforeItRefuses(MemoryCatalog):
 
 
 class TrustsTheCaller(MemoryCatalog):
-    async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> None:
+    async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> Change:
         owner = self._store.chats[chat_id].created_by
-        await super().remove_member(chat_id, user_id, by=owner, now_ms=now_ms, timeout_s=timeout_s)
+        return await super().remove_member(chat_id, user_id, by=owner, now_ms=now_ms, timeout_s=timeout_s)
 
 
 class KeepsTheVersion(MemoryStore):

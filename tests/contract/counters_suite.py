@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from seriatim.domain.errors import CounterMissing
-from seriatim.ports.message_log import Allocation, DirtyChat, PublishedAhead, Standing
+from seriatim.ports.message_log import Allocation, DirtyChat, PublishedAhead, Standing, Watermark
 from tests.contract.store_data import (
     ANN,
     BOB,
@@ -17,6 +17,7 @@ from tests.contract.store_data import (
     eventually,
     found_group,
     standing,
+    write_something,
 )
 from tests.contract.store_engines import StoreEngine
 
@@ -40,10 +41,12 @@ async def a_later_allocation_lies_above_all_earlier_ones(store: StoreEngine) -> 
     """Concurrent allocations get distinct slots, each call a contiguous range above all earlier ones.
 
     Slots `first..last`, ours alone to fill, and the membership version they were allocated under.
+    Nothing that is written afterwards survives a crash without it.
     """
     await found_group(store)
     version = (await store.catalog().members(CHAT, timeout_s=T_S)).version
     assert await allocate(store.log(), 2) == Allocation(first=1, last=2, members_version=version)
+    await write_something(store)
     await store.reopen()
     assert await allocate(store.log(), 1) == Allocation(first=3, last=3, members_version=version)
     await store.catalog().leave(CHAT, BOB, now_ms=NOW_MS, timeout_s=T_S)
@@ -215,6 +218,30 @@ async def each_user_has_a_watermark_per_chat(store: StoreEngine) -> None:
     assert await log.watermark(ANN, CHAT, timeout_s=T_S) == 4
     assert await log.watermark(DAN, CHAT, timeout_s=T_S) == 0
     assert await log.watermark(ANN, "chat_2", timeout_s=T_S) == 0
+
+
+async def watermarks_of_many_are_as_of_now_and_say_since_when(store: StoreEngine) -> None:
+    """The watermarks of (user, chat) pairs as of now; pairs without one are left out.
+
+    Up to where a user's devices have received a chat, and since when.
+    """
+    log, acks = store.log(), ((ANN, CHAT, 4, 10), (ANN, "chat_2", 9, 20), (BOB, CHAT, 2, 30), (ANN, CHAT, 5, 40))
+    for user_id, chat_id, sequence, later_ms in acks:
+        await log.acknowledge(user_id, chat_id, sequence=sequence, now_ms=NOW_MS + later_ms, timeout_s=T_S)
+    await log.acknowledge(ANN, CHAT, sequence=3, now_ms=NOW_MS + 50, timeout_s=T_S)
+    await store.reopen()
+    for handle in (store.log(), store.delivery_state()):
+        found = await handle.watermarks([(BOB, CHAT), (BOB, "chat_2"), (ANN, CHAT), (DAN, CHAT)], timeout_s=T_S)
+        assert found == {(BOB, CHAT): Watermark(2, NOW_MS + 30), (ANN, CHAT): Watermark(5, NOW_MS + 40)}
+        assert await handle.watermarks([], timeout_s=T_S) == {}
+
+
+async def who_may_only_look_cannot_write(store: StoreEngine) -> None:
+    """What the REST edge may read here; a handle of this type cannot write."""
+    handle = store.delivery_state()
+    writes = ("allocate", "persist", "seal", "flush", "acknowledge", "recover_counter", "raise_counter")
+    assert [name for name in writes if hasattr(handle, name)] == []
+    assert [name for name in writes if not hasattr(store.log(), name)] == []
 
 
 # --- repair -----------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from seriatim.domain.errors import (
 )
 from seriatim.domain.limits import GROUP_MEMBERS_MAX
 from seriatim.domain.times import iso
+from seriatim.ports.catalog import Change
 from seriatim.ports.message_log import Cancelled, SenderGone
 from tests.contract.store_data import (
     ANN,
@@ -41,21 +42,29 @@ from tests.contract.store_engines import StoreEngine
 
 
 async def each_change_raises_the_version_with_it(store: StoreEngine) -> None:
-    """Each membership change raises the chat's `members_version` with it."""
+    """Each membership change raises the chat's `members_version` with it.
+
+    A membership as it is now, or as it was until it ended, and the number of members after the change.
+    """
     await found_group(store)
     handle, version = store.catalog(), (await store.roster().members(CHAT, timeout_s=T_S)).version
     assert version > 0
     added = await handle.add_member(CHAT, DAN, Role.MEMBER, by=ANN, now_ms=LATER_MS, timeout_s=T_S)
-    assert added == await handle.membership(CHAT, DAN, timeout_s=T_S)
-    assert added == Membership(chat_id=CHAT, user_id=DAN, role=Role.MEMBER, joined_at=iso(LATER_MS), added_by=ANN)
+    newcomer = Membership(chat_id=CHAT, user_id=DAN, role=Role.MEMBER, joined_at=iso(LATER_MS), added_by=ANN)
+    assert added == Change(newcomer, 4)
+    assert await handle.membership(CHAT, DAN, timeout_s=T_S) == newcomer
     assert await version_and_count(store) == (version + 1, 4)
     changed = await handle.change_role(CHAT, DAN, Role.ADMIN, by=ANN, now_ms=LATER_MS, timeout_s=T_S)
-    assert changed == msgspec.structs.replace(added, role=Role.ADMIN)
-    assert await handle.membership(CHAT, DAN, timeout_s=T_S) == changed
+    promoted = msgspec.structs.replace(newcomer, role=Role.ADMIN)
+    assert changed == Change(promoted, 4)
+    assert await handle.membership(CHAT, DAN, timeout_s=T_S) == promoted
     assert await version_and_count(store) == (version + 2, 4)
-    await handle.remove_member(CHAT, BOB, by=DAN, now_ms=LATER_MS, timeout_s=T_S)
+    ended = [await handle.membership(CHAT, each, timeout_s=T_S) for each in (BOB, CID)]
+    removed = await handle.remove_member(CHAT, BOB, by=DAN, now_ms=LATER_MS, timeout_s=T_S)
+    assert (removed.membership, removed.member_count) == (ended[0], 3)
     assert await version_and_count(store) == (version + 3, 3)
-    await handle.leave(CHAT, CID, now_ms=LATER_MS, timeout_s=T_S)
+    left = await handle.leave(CHAT, CID, now_ms=LATER_MS, timeout_s=T_S)
+    assert (left.membership, left.member_count) == (ended[1], 2)
     assert await version_and_count(store) == (version + 4, 2)
     await store.reopen()
     members = await store.roster().members(CHAT, timeout_s=T_S)
@@ -141,7 +150,7 @@ async def concurrent_additions_stop_at_the_cap(store: StoreEngine) -> None:
         ),
         return_exceptions=True,
     )
-    assert sorted(type(each).__name__ for each in outcomes) == ["ChatFull"] * 5 + ["Membership"] * 5
+    assert sorted(type(each).__name__ for each in outcomes) == ["Change"] * 5 + ["ChatFull"] * 5
     assert await version_and_count(store) == (version + 5, GROUP_MEMBERS_MAX)
     assert len((await store.roster().members(CHAT, timeout_s=T_S)).user_ids) == GROUP_MEMBERS_MAX
 
@@ -150,7 +159,7 @@ async def a_removed_user_sends_nothing_more(store: StoreEngine) -> None:
     """Once it returns no message of the removed user is accepted. As `remove_member`, by oneself."""
     await found_group(store)
     handle = store.catalog()
-    departures: dict[str, Callable[[], Awaitable[None]]] = {
+    departures: dict[str, Callable[[], Awaitable[Change]]] = {
         BOB: lambda: handle.remove_member(CHAT, BOB, by=ANN, now_ms=LATER_MS, timeout_s=T_S),
         CID: lambda: handle.leave(CHAT, CID, now_ms=LATER_MS, timeout_s=T_S),
     }

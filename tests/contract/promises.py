@@ -6,8 +6,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import ModuleType
 
 from seriatim import ports
-from seriatim.ports import catalog, message_log
-from tests.contract import catalog_suite, counters_suite, members_suite, slots_suite
+from seriatim.ports import accounts, catalog, message_log, request_keys
+from tests.contract import (
+    catalog_suite,
+    codes_suite,
+    counters_suite,
+    members_suite,
+    request_keys_suite,
+    sessions_suite,
+    slots_suite,
+    users_suite,
+)
 from tests.contract.store_engines import StoreEngine
 
 Promise = Callable[[StoreEngine], Awaitable[None]]
@@ -88,4 +97,17 @@ CATALOG = Suite(
     catalog,
     [catalog_suite, members_suite],
     unquoted=["The authority for chats and memberships.", "Who is in a chat."],
+)
+ACCOUNTS = Suite(
+    accounts,
+    [codes_suite, sessions_suite, users_suite],
+    unquoted=[
+        *_sentences(accounts.__doc__),
+        "What has expired is removed some time later.",  # a permission; how it is used is each engine's own test
+    ],
+)
+REQUEST_KEYS = Suite(
+    request_keys,
+    [request_keys_suite],
+    unquoted=_sentences(request_keys.__doc__),
 )

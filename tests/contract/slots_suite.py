@@ -6,8 +6,8 @@ from typing import Any
 
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.domain.limits import CONTENT_BYTES_MAX
-from seriatim.domain.message import Message, Sealed
+from seriatim.domain.limits import CONTENT_BYTES_MAX, READ_SLOTS_MAX
+from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.times import iso
 from seriatim.ports.message_log import Cancelled, KeyTaken, SenderGone, SlotPage, SlotTaken
 from tests.contract.store_data import (
@@ -30,6 +30,7 @@ from tests.contract.store_data import (
     seal,
     standing,
     store_messages,
+    write_something,
 )
 from tests.contract.store_engines import StoreEngine
 
@@ -92,10 +93,14 @@ async def a_role_is_as_of_now(store: StoreEngine) -> None:
 
 
 async def persisted_entries_survive_a_crash(store: StoreEngine) -> None:
-    """Returns None once all entries survive a crash; else nothing was written."""
+    """Returns None once all entries are stored; else nothing was written.
+
+    Nothing that is written afterwards, here or in the event log, survives a crash without them.
+    """
     await found_group(store)
     stored = [message(1), message(2, sender=CID), message(3)]
     await store_messages(store, *stored)
+    await write_something(store)
     await store.reopen()
     assert await all_slots(store) == stored
     found = await store.log().lookup(CHAT, [each.client_message_id for each in stored], [], timeout_s=T_S)
@@ -242,7 +247,7 @@ async def a_commit_and_a_seal_of_one_slot_agree_on_the_winner(store: StoreEngine
 async def a_read_ascends_and_leaves_holes_out(store: StoreEngine) -> None:
     """Filled slots above `after`, ascending, at most `limit`; whatever was committed before the call is seen.
 
-    Filled slots in ascending order, holes left out.
+    Filled slots in the order asked for, holes left out.
     """
     await found_group(store)
     for sequence in (5, 2, 9, 3, 10):
@@ -257,6 +262,28 @@ async def a_read_ascends_and_leaves_holes_out(store: StoreEngine) -> None:
     assert await log.read("chat_none", after=0, limit=100, timeout_s=T_S) == SlotPage((), more=False)
 
 
+async def a_read_back_descends_and_leaves_holes_out(store: StoreEngine) -> None:
+    """Filled slots below `before`, descending, at most `limit`; whatever was committed before the call is seen.
+
+    Filled slots in the order asked for, holes left out.
+    """
+    await found_group(store)
+    await found_group(store, "chat_2")
+    for sequence in (5, 2, 9, 3, 10):
+        await store_messages(store, message(sequence))
+    await store_messages(store, message(4, chat_id="chat_2"))
+    tombstone = await seal(store.log(), 7)
+    log = store.log()
+    below_ten = (message(9), tombstone, message(5), message(3), message(2))
+    assert (await log.read_back(CHAT, before=10, limit=100, timeout_s=T_S)).slots == below_ten
+    assert (await log.read_back(CHAT, before=10, limit=4, timeout_s=T_S)).slots == below_ten[:4]
+    assert (await log.read_back(CHAT, before=8, limit=1, timeout_s=T_S)).slots == (tombstone,)
+    assert (await log.read_back(CHAT, before=10**15, limit=1, timeout_s=T_S)).slots == (message(10),)
+    for nothing in (2, 1, 0):
+        assert await log.read_back(CHAT, before=nothing, limit=100, timeout_s=T_S) == SlotPage((), more=False)
+    assert await log.read_back("chat_none", before=10, limit=100, timeout_s=T_S) == SlotPage((), more=False)
+
+
 async def pages_say_whether_the_chat_goes_on(store: StoreEngine) -> None:
     """`more`: the store has not reached the end of the chat."""
     await found_group(store)
@@ -266,6 +293,9 @@ async def pages_say_whether_the_chat_goes_on(store: StoreEngine) -> None:
     assert (await log.read(CHAT, after=3, limit=3, timeout_s=T_S)).more
     last = await log.read(CHAT, after=6, limit=3, timeout_s=T_S)
     assert last == SlotPage((message(7),), more=False)
+    assert (await log.read_back(CHAT, before=8, limit=3, timeout_s=T_S)).more
+    first = await log.read_back(CHAT, before=2, limit=3, timeout_s=T_S)
+    assert first == SlotPage((message(1),), more=False)
 
 
 async def a_walk_through_heavy_pages_misses_nothing(store: StoreEngine) -> None:
@@ -275,6 +305,7 @@ async def a_walk_through_heavy_pages_misses_nothing(store: StoreEngine) -> None:
     for start in range(0, 300, 30):
         await store_messages(store, *stored[start : start + 30])
     assert await all_slots(store) == stored
+    assert await _all_slots_back(store, 301) == stored[::-1]
 
 
 async def the_newest_message_is_no_tombstone_and_not_above_the_bound(store: StoreEngine) -> None:
@@ -286,7 +317,8 @@ async def the_newest_message_is_no_tombstone_and_not_above_the_bound(store: Stor
     await store_messages(store, message(3), message(6))
     await seal(log, 8)
     for at_most, newest in ((2, 0), (3, 3), (5, 3), (6, 6), (100, 6)):
-        assert await log.newest_message(CHAT, at_most=at_most, timeout_s=T_S) == newest
+        for handle in (log, store.delivery_state()):
+            assert await handle.newest_message(CHAT, at_most=at_most, timeout_s=T_S) == newest
 
 
 async def the_newest_slot_may_be_a_tombstone(store: StoreEngine) -> None:
@@ -317,6 +349,7 @@ async def a_call_without_time_left_ends_at_once(store: StoreEngine) -> None:
         lambda: log.persist(CHAT, [entry(stored)], [BOB], token="token-x", now_s=NOW_S, timeout_s=0),
         lambda: log.seal(CHAT, 1, created_at=iso(NOW_MS), timeout_s=0),
         lambda: log.read(CHAT, after=0, limit=1, timeout_s=0),
+        lambda: log.read_back(CHAT, before=2, limit=1, timeout_s=0),
         lambda: log.newest_message(CHAT, at_most=1, timeout_s=0),
         lambda: log.standings([CHAT], timeout_s=0),
         lambda: log.flush(CHAT, published_through=0, published_message=0, timeout_s=0),
@@ -324,7 +357,20 @@ async def a_call_without_time_left_ends_at_once(store: StoreEngine) -> None:
         lambda: log.role(CHAT, ANN, timeout_s=0),
         lambda: log.acknowledge(ANN, CHAT, sequence=1, now_ms=NOW_MS, timeout_s=0),
         lambda: log.watermark(ANN, CHAT, timeout_s=0),
+        lambda: log.watermarks([(ANN, CHAT)], timeout_s=0),
         lambda: repair.newest_slot(CHAT, timeout_s=0),
         lambda: repair.raise_counter(CHAT, allocated=1, now_ms=NOW_MS, timeout_s=0),
     ):
         assert await error_of(call) is OutcomeUnknown
+
+
+async def _all_slots_back(store: StoreEngine, before: int) -> list[Slot]:
+    log, found, more = store.log(), list[Slot](), True
+    while more:
+        page = await log.read_back(
+            CHAT, before=found[-1].sequence if found else before, limit=READ_SLOTS_MAX, timeout_s=T_S
+        )
+        assert page.slots or not page.more, "a page without slots that claims more would never end"
+        found += page.slots
+        more = page.more
+    return found

@@ -95,6 +95,11 @@ async def store_messages(store: StoreEngine, *stored: Message) -> None:
     assert await persist(store.log(), *[entry(each) for each in stored]) is None
 
 
+async def write_something(store: StoreEngine) -> None:
+    """Another write, answered after all that was written before it."""
+    assert await store.log().acknowledge("user_else", "chat_else", sequence=1, now_ms=NOW_MS, timeout_s=T_S)
+
+
 async def seal(log: MessageLog, sequence: int, *, at_ms: int = NOW_MS) -> Slot:
     return await log.seal(CHAT, sequence, created_at=iso(at_ms), timeout_s=T_S)
 

@@ -7,19 +7,25 @@ from pathlib import Path
 from typing import Protocol
 
 from seriatim.engines.embedded import rows
+from seriatim.engines.embedded.accounts import EmbeddedAccounts, EmbeddedSessions
 from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
 from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.message_log import EmbeddedMessageLog
+from seriatim.engines.embedded.message_log import EmbeddedDeliveryState, EmbeddedMessageLog
+from seriatim.engines.embedded.request_keys import EmbeddedRequestKeys
+from seriatim.engines.memory.accounts import MemoryAccounts, MemorySessions
 from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
-from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.message_log import MemoryDeliveryState, MemoryMessageLog
+from seriatim.engines.memory.request_keys import MemoryRequestKeys
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.wire import Wire
+from seriatim.ports.accounts import Accounts, Sessions
 from seriatim.ports.catalog import Catalog, Roster
-from seriatim.ports.message_log import CounterRepair, MessageLog
+from seriatim.ports.message_log import CounterRepair, DeliveryState, MessageLog
+from seriatim.ports.request_keys import RequestKeys
 
 
 class StoreEngine(Protocol):
-    """One store, empty at first. `log`, `repair`, `catalog` and `roster` give new handles, as a new process has."""
+    """One store, empty at first. `log`, `catalog`, `accounts` and so on give new handles, as a new process has."""
 
     async def open(self) -> None: ...
 
@@ -35,11 +41,19 @@ class StoreEngine(Protocol):
 
     def log(self) -> MessageLog: ...
 
+    def delivery_state(self) -> DeliveryState: ...
+
     def repair(self) -> CounterRepair: ...
 
     def catalog(self) -> Catalog: ...
 
     def roster(self) -> Roster: ...
+
+    def accounts(self) -> Accounts: ...
+
+    def sessions(self) -> Sessions: ...
+
+    def request_keys(self) -> RequestKeys: ...
 
 
 class MemoryEngine(StoreEngine):
@@ -64,6 +78,9 @@ class MemoryEngine(StoreEngine):
     def log(self) -> MessageLog:
         return MemoryMessageLog(self.store, self.wire)
 
+    def delivery_state(self) -> DeliveryState:
+        return MemoryDeliveryState(self.store, self.wire)
+
     def repair(self) -> CounterRepair:
         return MemoryMessageLog(self.store, self.wire)
 
@@ -72,6 +89,15 @@ class MemoryEngine(StoreEngine):
 
     def roster(self) -> Roster:
         return MemoryRoster(self.store, self.wire)
+
+    def accounts(self) -> Accounts:
+        return MemoryAccounts(self.store, self.wire)
+
+    def sessions(self) -> Sessions:
+        return MemorySessions(self.store, self.wire)
+
+    def request_keys(self) -> RequestKeys:
+        return MemoryRequestKeys(self.store, self.wire)
 
 
 class EmbeddedEngine(StoreEngine):
@@ -99,6 +125,9 @@ class EmbeddedEngine(StoreEngine):
     def log(self) -> MessageLog:
         return EmbeddedMessageLog(self.folder)
 
+    def delivery_state(self) -> DeliveryState:
+        return EmbeddedDeliveryState(self.folder)
+
     def repair(self) -> CounterRepair:
         return EmbeddedMessageLog(self.folder)
 
@@ -107,6 +136,15 @@ class EmbeddedEngine(StoreEngine):
 
     def roster(self) -> Roster:
         return EmbeddedRoster(self.folder)
+
+    def accounts(self) -> Accounts:
+        return EmbeddedAccounts(self.folder)
+
+    def sessions(self) -> Sessions:
+        return EmbeddedSessions(self.folder)
+
+    def request_keys(self) -> RequestKeys:
+        return EmbeddedRequestKeys(self.folder)
 
     def _path(self) -> Path:
         return Path(self._root.name) / f"data-{self._opened}"

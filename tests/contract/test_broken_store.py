@@ -5,6 +5,7 @@ from functools import partial
 
 import pytest
 
+from tests.contract import broken_reads
 from tests.contract import broken_store as broken
 from tests.contract.promises import CATALOG, MESSAGE_LOG, Promise, keep, name_of
 from tests.contract.store_engines import MemoryEngine, StoreEngine
@@ -41,6 +42,24 @@ BROKEN: dict[str, tuple[Callable[[], StoreEngine], str]] = {
                 broken.RecoversOverAnExistingCounter,
                 "a_counter_that_is_there_is_not_recovered",
             ),
+            ("reads back ascending", broken_reads.ReadsBackAscending, "a_read_back_descends_and_leaves_holes_out"),
+            ("reads back the oldest", broken_reads.ReadsBackTheOldest, "a_read_back_descends_and_leaves_holes_out"),
+            (
+                "reads back the bound, too",
+                broken_reads.ReadsBackTheBoundToo,
+                "a_read_back_descends_and_leaves_holes_out",
+            ),
+            ("ends early going back", broken_reads.EndsEarlyGoingBack, "a_walk_through_heavy_pages_misses_nothing"),
+            (
+                "invents watermarks",
+                broken_reads.InventsWatermarks,
+                "watermarks_of_many_are_as_of_now_and_say_since_when",
+            ),
+            (
+                "dates a watermark by every ack",
+                broken_reads.DatesAWatermarkByEveryAck,
+                "watermarks_of_many_are_as_of_now_and_say_since_when",
+            ),
         )
     },
     **{
@@ -51,6 +70,23 @@ BROKEN: dict[str, tuple[Callable[[], StoreEngine], str]] = {
             ("ignores the cap", broken.IgnoresTheCap, "concurrent_additions_stop_at_the_cap"),
             ("writes before it refuses", broken.WritesBeforeItRefuses, "refused_changes_leave_every_row_as_it_was"),
             ("trusts the caller", broken.TrustsTheCaller, "an_admin_does_not_remove_an_admin"),
+            ("anyone names a group", broken_reads.AnyoneNamesAGroup, "others_do_not_name_a_group"),
+            ("names a direct chat", broken_reads.NamesADirectChat, "a_direct_chat_has_two_equals_and_never_changes"),
+            ("names without a date", broken_reads.NamesWithoutADate, "owner_and_admins_name_a_group"),
+            ("counts a name as a change", broken_reads.CountsANameAsAChange, "owner_and_admins_name_a_group"),
+            ("counts quiet as a change", broken_reads.CountsQuietAsAChange, "quiet_is_not_a_change_of_membership"),
+            ("mutes outsiders in", broken_reads.MutesOutsidersIn, "quiet_is_not_a_change_of_membership"),
+            ("forgets quiet", broken_reads.ForgetsQuiet, "a_member_is_quiet_until_the_noted_time"),
+            (
+                "miscounts after a removal",
+                broken_reads.MiscountsAfterARemoval,
+                "each_change_raises_the_version_with_it",
+            ),
+            ("names the role before", broken_reads.NamesTheRoleBefore, "each_change_raises_the_version_with_it"),
+            ("lists by arrival", broken_reads.ListsByArrival, "all_memberships_of_a_chat_are_as_of_now"),
+            ("lists without roles", broken_reads.ListsWithoutRoles, "all_memberships_of_a_chat_are_as_of_now"),
+            ("lists no direct chats", broken_reads.ListsNoDirectChats, "the_memberships_of_a_user_are_found_in_time"),
+            ("lists chats by length", broken_reads.ListsChatsByLength, "the_memberships_of_a_user_are_found_in_time"),
         )
     },
     "keeps the version": (
@@ -61,6 +97,11 @@ BROKEN: dict[str, tuple[Callable[[], StoreEngine], str]] = {
         partial(broken.BrokenEngine, roster=broken.ReadsTheListFirst),
         "a_list_of_members_is_never_older_than_its_version",
     ),
+    "looks too far": (
+        partial(broken.BrokenEngine, delivery_state=broken_reads.LooksTooFar),
+        "the_newest_message_is_no_tombstone_and_not_above_the_bound",
+    ),
+    "hands out the log": (broken_reads.HandsOutTheLog, "who_may_only_look_cannot_write"),
 }
 
 

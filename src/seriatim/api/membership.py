@@ -6,9 +6,11 @@ A change that is committed stays, even if nobody can be told: the versioned cach
 import asyncio
 from collections.abc import Sequence
 
+import msgspec
+
 from seriatim.domain import limits
 from seriatim.domain.chat import Chat, Membership, Role
-from seriatim.domain.errors import SeriatimError
+from seriatim.domain.errors import AlreadyExists, SeriatimError
 from seriatim.domain.events import (
     ChangeType,
     ChatCreated,
@@ -17,9 +19,9 @@ from seriatim.domain.events import (
     headers,
     membership_changed,
 )
-from seriatim.domain.ids import EVENT, ulid
+from seriatim.domain.ids import CHAT, EVENT, ulid
 from seriatim.domain.times import iso
-from seriatim.ports.catalog import Catalog
+from seriatim.ports.catalog import Catalog, Change
 from seriatim.ports.clock import Clock
 from seriatim.ports.directory import Directory
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS, Event, EventWriter
@@ -33,7 +35,7 @@ class MembershipObserver:
 
 
 class MembershipService:
-    """Creates groups, adds, removes, lets go, promotes. The catalog's conditions decide; this tells the others."""
+    """Creates chats, adds, removes, lets go, promotes. The catalog's conditions decide; this tells the others."""
 
     def __init__(
         self,
@@ -52,62 +54,92 @@ class MembershipService:
         self._producer_id = producer_id
         self._observe = observe or MembershipObserver()
 
-    async def create_group(self, chat: Chat, member_ids: Sequence[str]) -> None:
-        now_ms = self._clock.now_ms()
-        await self._catalog.create_group(chat, member_ids, now_ms=now_ms, timeout_s=limits.STORE_TIMEOUT_S)
-        value = chat_created(
-            chat,
-            event_id=self._event_id(),
-            initial_members=(chat.created_by, *member_ids),
-            producer_id=self._producer_id,
-            trace_id="",
-            event_time=iso(now_ms),
+    async def create_group(self, chat: Chat, member_ids: Sequence[str], *, resumed: bool = False) -> None:
+        """`resumed`: an earlier attempt may have got this far, and this chat id is nobody else's. So a taken id counts
+        as created, and is told of again.
+        """
+        try:
+            await self._catalog.create_group(
+                chat, member_ids, now_ms=self._clock.now_ms(), timeout_s=limits.STORE_TIMEOUT_S
+            )
+        except AlreadyExists:
+            if not resumed:
+                raise
+        await self._created(chat, (chat.created_by, *member_ids))
+
+    async def create_direct(self, chat: Chat, other_id: str) -> str:
+        """The id of the pair's chat. Only a chat that is new is told of; a resumed creation finds its own, again."""
+        nameless = msgspec.structs.replace(chat, name=None)
+        chat_id = await self._catalog.create_direct(
+            nameless, other_id, now_ms=self._clock.now_ms(), timeout_s=limits.STORE_TIMEOUT_S
         )
-        await self._tell(CHATS, Event(key=chat.chat_id, value=value, headers=headers(ChatCreated, "")))
+        if chat_id == chat.chat_id:
+            await self._created(nameless, (chat.created_by, other_id))
+        return chat_id
+
+    async def rename(self, chat_id: str, name: str | None, *, by: str) -> Chat:
+        """Nobody is told: who wants to know the name asks for the chat."""
+        return await self._catalog.rename(
+            chat_id, name, by=by, now_ms=self._clock.now_ms(), timeout_s=limits.STORE_TIMEOUT_S
+        )
 
     async def add(self, chat_id: str, user_id: str, role: Role, *, by: str) -> Membership:
-        membership = await self._catalog.add_member(
+        change = await self._catalog.add_member(
             chat_id, user_id, role, by=by, now_ms=self._clock.now_ms(), timeout_s=limits.STORE_TIMEOUT_S
         )
-        await self._changed(chat_id, user_id, ChangeType.ADDED, role, by)
-        return membership
+        await self._changed(change, ChangeType.ADDED, by)
+        return change.membership
 
     async def remove(self, chat_id: str, user_id: str, *, by: str) -> None:
         """Once this returns, nothing the removed member sends is accepted, and nothing allocated later reaches them."""
-        await self._catalog.remove_member(
+        change = await self._catalog.remove_member(
             chat_id, user_id, by=by, now_ms=self._clock.now_ms(), timeout_s=limits.STORE_TIMEOUT_S
         )
-        await self._changed(chat_id, user_id, ChangeType.REMOVED, Role.MEMBER, by)
+        await self._changed(change, ChangeType.REMOVED, by)
 
     async def leave(self, chat_id: str, user_id: str) -> None:
-        await self._catalog.leave(chat_id, user_id, now_ms=self._clock.now_ms(), timeout_s=limits.STORE_TIMEOUT_S)
-        await self._changed(chat_id, user_id, ChangeType.REMOVED, Role.MEMBER, user_id)
+        change = await self._catalog.leave(
+            chat_id, user_id, now_ms=self._clock.now_ms(), timeout_s=limits.STORE_TIMEOUT_S
+        )
+        await self._changed(change, ChangeType.REMOVED, user_id)
 
     async def change_role(self, chat_id: str, user_id: str, role: Role, *, by: str) -> Membership:
-        membership = await self._catalog.change_role(
+        change = await self._catalog.change_role(
             chat_id, user_id, role, by=by, now_ms=self._clock.now_ms(), timeout_s=limits.STORE_TIMEOUT_S
         )
-        await self._changed(chat_id, user_id, ChangeType.ROLE_CHANGED, role, by)
-        return membership
+        await self._changed(change, ChangeType.ROLE_CHANGED, by)
+        return change.membership
 
-    async def _changed(self, chat_id: str, user_id: str, change: ChangeType, role: Role, by: str) -> None:
-        now = iso(self._clock.now_ms())
+    async def _created(self, chat: Chat, members: tuple[str, ...]) -> None:
+        """The event's id follows from the chat's, so that a creation told of twice is recognised."""
+        value = chat_created(
+            msgspec.structs.replace(chat, member_count=len(members)),
+            event_id=EVENT + chat.chat_id.removeprefix(CHAT),
+            initial_members=members,
+            producer_id=self._producer_id,
+            trace_id="",
+            event_time=iso(self._clock.now_ms()),
+        )
+        await self._tell(CHATS, Event(key=chat.chat_id, value=value, headers=headers(ChatCreated, "")))
+
+    async def _changed(self, change: Change, kind: ChangeType, by: str) -> None:
+        now, membership = iso(self._clock.now_ms()), change.membership
         value = membership_changed(
-            event_id=self._event_id(),
-            chat_id=chat_id,
-            user_id=user_id,
-            change_type=change,
-            role=role,
+            event_id=EVENT + ulid(self._clock.now_ms(), self._clock.random_bits(80)),
+            chat_id=membership.chat_id,
+            user_id=membership.user_id,
+            change_type=kind,
+            role=membership.role,
             changed_by=by,
             changed_at=now,
-            member_count_after=None,
+            member_count_after=change.member_count,
             producer_id=self._producer_id,
             trace_id="",
             event_time=now,
         )
-        event = Event(key=chat_id, value=value, headers=headers(MembershipChanged, ""))
+        event = Event(key=membership.chat_id, value=value, headers=headers(MembershipChanged, ""))
         if not await self._tell(MEMBERSHIPS, event):
-            await self._forget_members(chat_id)
+            await self._forget_members(membership.chat_id)
 
     async def _tell(self, topic: str, event: Event) -> bool:
         """Tries a few times. A failure is the operator's, not the caller's: the change is committed."""
@@ -127,6 +159,3 @@ class MembershipService:
             await self._directory.forget_members(chat_id, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
         except SeriatimError:
             return  # the cache carries its version: an older one is not used for newer messages
-
-    def _event_id(self) -> str:
-        return EVENT + ulid(self._clock.now_ms(), self._clock.random_bits(80))

@@ -1,4 +1,6 @@
-"""The `seriatim` command. Each command group has a file of its own beside this one."""
+"""The `seriatim` command. Each command group has a file of its own beside this one, imported when it is used."""
+
+from importlib import import_module
 
 try:
     import click
@@ -6,12 +8,29 @@ except ModuleNotFoundError as missing:
     raise SystemExit("The seriatim command comes with the server: pip install 'seriatim[server]'") from missing
 
 from seriatim import __version__
-from seriatim.cli.simulate import simulate
+
+# In the order in which a new user meets them. The attribute of a module is named like its command.
+COMMANDS = ("serve", "user", "config", "check", "data", "simulate")
+
+
+class LazyGroup(click.Group):
+    """A server that starts need not wait for the imports of the simulator."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"seriatim.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
 
 
 @click.group(
+    cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
-    epilog="Start here:  seriatim simulate --seeds 1..200",
+    epilog="Start here:  seriatim serve",
 )
 @click.version_option(__version__, prog_name="seriatim")
 def main() -> None:
@@ -23,4 +42,5 @@ def main() -> None:
     """
 
 
-main.add_command(simulate)
+if __name__ == "__main__":
+    main()

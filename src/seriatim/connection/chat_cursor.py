@@ -71,6 +71,24 @@ class ChatCursor:
             if len(self._held) < HELD_MESSAGES_MAX:
                 self._held.setdefault(sequence, Held(prev_sequence, frame))
 
+    def next_in_line(self, sequence: int, prev_sequence: int | None) -> bool:
+        """The message before it was the last one delivered: it may leave at once, and counts as delivered now.
+
+        What `pushed` and `take` would come to, for nearly every push there is. What is held may fit after it.
+        """
+        if (
+            self.phase is not Phase.LIVE
+            or not self.synced
+            or not self.stable <= self.delivered < sequence
+            or sequence in self._held
+            or not self.fits(prev_sequence)
+        ):
+            return False
+        self.delivered = sequence
+        if sequence > self.highest:
+            self.highest = sequence
+        return True
+
     def pushed_while_syncing(self, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
         """A live message must not overtake the pages: only its existence is remembered."""
         self.highest = max(self.highest, sequence)

@@ -48,7 +48,14 @@ class Chats:
         """A push from fanout."""
         cursor = self._cursors.get(chat_id)
         if cursor is not None:
-            cursor.pushed(sequence, prev_sequence, frame)
+            floor = cursor.delivered
+            if not self._outbound.lagging and cursor.next_in_line(sequence, prev_sequence):
+                self._outbound.push(frame, chat_id, floor)
+                self._changed()
+                if not cursor.behind:
+                    return
+            else:
+                cursor.pushed(sequence, prev_sequence, frame)
             self.advance(cursor)
         elif self._outbound.push(frame, chat_id, sequence - 1):
             self._changed()
@@ -104,11 +111,15 @@ class Chats:
         retry_s = limits.FILL_RETRY_S
         try:
             while True:
+                delivered = cursor.delivered
                 if wait_s:
                     await asyncio.sleep(wait_s)
                 if not cursor.behind:
                     return
-                delivered = cursor.delivered
+                if cursor.delivered > delivered:
+                    # That gap closed by itself. What is missing now is younger, and may be on its way as well.
+                    wait_s, retry_s = limits.GAP_WAIT_S, limits.FILL_RETRY_S
+                    continue
                 await self._fill_once(cursor)
                 progress = cursor.delivered > delivered
                 wait_s = 0.0 if progress else retry_s

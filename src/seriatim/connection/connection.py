@@ -188,6 +188,11 @@ class Connection:
         self._outbound.answer_last(encode(self._closing(reason, self._reconnect_delay_ms(reason))))
         self._finish(reason)
 
+    @property
+    def waiting(self) -> int:
+        """Pushes that the client has not taken yet."""
+        return self._outbound.waiting
+
     # --- performing ------------------------------------------------------------------------------------------------
 
     def _perform(self, actions: Iterable[Action]) -> None:
@@ -304,8 +309,11 @@ class Connection:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
+        shed_at, close_at = self._inbound.shed_at(), self._outbound.close_at
+        if self._timer_handle is not None and shed_at is None and close_at is None:
+            return  # the session's own times only move away, except in `_timer`, which has no handle then
         at = self._session.next_timer()
-        for other in (self._inbound.shed_at(), self._outbound.close_at):
+        for other in (shed_at, close_at):
             if other is not None and other < at:
                 at = other
         if self._timer_handle is not None:

@@ -84,6 +84,8 @@ class Outbound:
 
     def take(self, bytes_max: int) -> Chunk | None:
         """The next frames in order, about `bytes_max` of them; None when nothing waits."""
+        if self.idle:
+            return None
         frames, answers, batches = self._lane, self._answers, 0
         self._lane, self._answers = [], 0
         size = sum(map(len, frames))

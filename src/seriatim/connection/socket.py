@@ -5,6 +5,8 @@ from typing import Protocol
 
 import msgspec
 
+from seriatim.domain.tokens import Claims
+
 
 class Socket(Protocol):
     @property
@@ -30,3 +32,4 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     device_id: str
     session_id: str
     token_expires_at_ms: int
+    claims: Claims | None = None  # what to ask again whether it was revoked; None: nobody is asked

@@ -76,6 +76,10 @@ def check_may_change_role(caller_id: str, caller: Role, target_id: str, target: 
         raise NotFound("that user is not a member of this chat")
 
 
+def check_may_rename(caller: Role) -> None:
+    _require(caller, Role.ADMIN)
+
+
 def pair_key(one: str, other: str) -> str:
     """Names an unordered pair of users."""
     if one == other:

@@ -85,6 +85,73 @@ class InvalidRefreshToken(Unauthorized):
     code = "INVALID_REFRESH_TOKEN"
 
 
+class InvalidOtp(Unauthorized):
+    """Wrong, expired, unknown or spent: the caller is not told which."""
+
+    code = "INVALID_OTP"
+
+
+class DeviceMismatch(Unauthorized):
+    code = "DEVICE_MISMATCH"
+
+
+class UserNotFound(NotFound):
+    code = "USER_NOT_FOUND"
+
+
+# --- the HTTP request is wrong ---------------------------------------------------------------------------------------
+
+
+class BadRequest(Refused):
+    """Not JSON, not an object, or a page cursor that is not ours."""
+
+    code = "BAD_REQUEST"
+
+
+class ValidationFailed(Refused):
+    """A field breaks a rule. `field_code`: REQUIRED, MIN_LENGTH, TOO_LONG, INVALID_FORMAT, OUT_OF_RANGE, ..."""
+
+    code = "VALIDATION_ERROR"
+
+    def __init__(self, message: str, *, field: str, field_code: str) -> None:
+        super().__init__(message, details={"field_errors": [{"field": field, "code": field_code, "message": message}]})
+
+
+class MethodNotAllowed(Refused):
+    code = "METHOD_NOT_ALLOWED"
+    http_status = 405
+
+
+class PayloadTooLarge(Refused):
+    code = "PAYLOAD_TOO_LARGE"
+    http_status = 413
+
+
+class UnsupportedMediaType(Refused):
+    code = "UNSUPPORTED_MEDIA_TYPE"
+    http_status = 415
+
+
+class Unprocessable(Refused):
+    """Well-formed but impossible, such as acknowledging what nobody wrote."""
+
+    code = "UNPROCESSABLE_ENTITY"
+    http_status = 422
+
+
+class KeyReused(Refused):
+    code = "IDEMPOTENCY_KEY_REUSED"
+    http_status = 409
+
+
+class StillInProgress(SeriatimError):
+    """The same request is being served at this moment, or lost a race too often: ask again soon."""
+
+    code = "CONFLICT"
+    retryable = True
+    http_status = 409
+
+
 # --- the catalog refuses a change -----------------------------------------------------------------------------------
 
 

@@ -8,6 +8,10 @@ import re
 from seriatim.domain.limits import ID_CHARS_MAX
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_BASE_32 = str.maketrans(_CROCKFORD, "0123456789ABCDEFGHIJKLMNOPQRSTUV")  # Python's digits
+_ULID = re.compile(rf"[0-7][{_CROCKFORD}]{{25}}")
+_PAIRS = [high + low for high in _CROCKFORD for low in _CROCKFORD]  # two at a time: every message needs an id
+_SHIFTS = range(120, -1, -10)
 _ID = re.compile(rf"[A-Za-z0-9_-]{{1,{ID_CHARS_MAX}}}")
 _UUID4 = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
 
@@ -17,7 +21,12 @@ MESSAGE, CHAT, USER, CONNECTION, EVENT, SESSION = "msg_", "chat_", "user_", "con
 def ulid(ms: int, chance: int) -> str:
     """26 characters from a time and 80 random bits."""
     value = ((ms & (1 << 48) - 1) << 80) | (chance & (1 << 80) - 1)
-    return "".join([_CROCKFORD[value >> shift & 31] for shift in range(125, -1, -5)])
+    return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])
+
+
+def ulid_ms(text: str) -> int | None:
+    """The time in a ULID, None for any other text. The inverse of `ulid`, as far as time goes."""
+    return int(text[:10].translate(_BASE_32), 32) if _ULID.fullmatch(text) else None
 
 
 def is_id(text: object) -> bool:

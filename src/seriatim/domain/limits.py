@@ -46,6 +46,7 @@ CONNECTION_AGE_JITTER_S = 600.0  # so that a deploy a day ago does not become a 
 REVOCATION_RECHECK_S = 60.0
 DRAIN_S = 30.0  # ADR-009
 DRAIN_RECONNECT_SPREAD_MS = 5000
+STOP_S = 10.0  # what ends after the drain, or instead of it; then the process ends anyway
 DRAIN_ANNOUNCEMENTS_MAX = 500  # in one turn of the loop, so that announcing to everyone does not stall the answers
 PROBE_INTERVAL_S = 30.0  # with jitter up to PROBE_INTERVAL_MAX_S: bounds any unnoticed loss on an open socket
 PROBE_INTERVAL_MAX_S = 60.0
@@ -55,6 +56,27 @@ CONNECTIONS_PER_GATEWAY_MAX = 100_000
 REGISTRATION_TTL_S = 60.0  # two heartbeats
 REGISTRATION_TIMEOUT_S = 5.0
 REGISTRATION_BATCH_MAX = 500  # connections renewed in one call, so that a heartbeat is not one huge command
+
+# --- the front door: sockets before and around a connection --------------------------------------------------------
+HANDSHAKE_S = 10.0  # a request's head must be complete by then: whoever dribbles holds a socket for nothing
+KEEP_ALIVE_S = 75.0  # longer than the idle limits of common proxies, so that they hang up first and lose no request
+HTTP_STALL_S = 30.0  # a peer that neither sends the body we wait for nor reads the answer we wrote is gone
+HEAD_BYTES_MAX = 16_384  # a token, a device id and a proxy's additions, with room to spare
+BODY_BUFFER_BYTES_MAX = 65_536  # read ahead of the application; beyond it the socket is not read
+HTTP_CONNECTIONS_MAX = 10_000  # sockets that are not (yet) WebSockets; full: 503 at once
+UNSENT_BYTES_MAX = 131_072  # kept by the kernel for a peer that does not read; by itself it takes megabytes for each
+LISTEN_BACKLOG_MAX = 2048  # after a deploy everybody comes back within DRAIN_RECONNECT_SPREAD_MS
+CLOSE_WAIT_S = 5.0  # for the peer to hang up after it was told everything; then it is cut
+CLOSE_UNREAD_S = 30.0  # the same while it has not even read it: who wakes up learns why it was closed
+FRONT_CLOSE_S = 5.0  # for requests in flight at the very end
+ATTEMPTS_PER_ADDRESS_MAX = 100  # handshakes in ATTEMPTS_WINDOW_S, be they good or bad
+CONNECTS_PER_USER_MAX = 10  # new connections in ATTEMPTS_WINDOW_S
+ATTEMPTS_WINDOW_S = 60.0
+ATTEMPT_KEYS_MAX = 100_000  # addresses and users remembered per gateway, ~20 MB; full: the oldest is forgotten
+HANDSHAKE_TIMEOUT_S = 5.0  # one question to the directory or about a revocation
+REVOCATION_CHECKS_MAX = 16  # at once per gateway
+REVOCATION_TICK_S = 1.0  # how often it is seen whose turn it is
+REVOCATION_SPREAD_RATIO = 0.2  # a check comes up to this much early, so that a stampede of connects spreads out
 
 # --- gateway to durability ---------------------------------------------------------------------------------------
 PERSIST_DEADLINE_S = 5.0  # ADR-009: one deadline, passed down, rules every wait below it
@@ -68,7 +90,7 @@ SEAL_AFTER_S = 2.0  # a hole below a filled slot this old is sealed by whoever m
 SLOT_LEASE_S = 1.5  # a writer abandons a slot before readers begin to seal it
 CHAT_QUEUE_DRAFTS_MAX = 1000  # per chat and process; full: SERVER_BUSY
 PIPELINES_MAX = 50_000  # active chats per ingest process; full: SERVER_BUSY
-TRANSACTION_ITEMS_MAX = 100  # DynamoDB: 2 per message and 1 per distinct sender
+TRANSACTION_ITEMS_MAX = 100  # DynamoDB: 2 per message and 1 per distinct sender; an engine may take more
 LOOKUP_KEYS_MAX = 100  # DynamoDB BatchGetItem
 ATTEMPT_ROOM_S = 0.25  # with less than this left before the deadline no further attempt begins
 THROTTLE_RETRIES_MAX = 3  # ADR-009
@@ -92,6 +114,8 @@ SETTLE_DEADLINE_S = 10.0  # one chat's turn in a sweep: a hole takes SEAL_AFTER_
 RECOVERY_QUIET_S = 10.0  # counter repair refuses while slots still fill within this time
 REPAIR_SEALS_MAX = 10_000  # slots a counter repair closes; a wider gap is a wrong number somewhere, not a lost counter
 READ_SLOTS_MAX = SYNC_SLOTS_MAX + 2  # slots one store read returns: a page, its cursor's own slot, one look ahead
+HEAD_PAGES_MAX = 20  # of SYNC_SLOTS_MAX: what may lie above a chat's stored mark before history asks for patience
+HEAD_RETRY_S = 5.0  # by then the reconciler has begun to settle a chat that far behind
 READ_BYTES_MAX = 1_048_576  # DynamoDB ends a page at 1 MiB, however few rows that is
 TOKEN_CHARS_MAX = 36  # DynamoDB: a transaction's request token
 TOKEN_LIFETIME_S = 600  # DynamoDB forgets a request token after 10 minutes
@@ -120,17 +144,33 @@ BACKLOG_PAUSE_RECORDS = 100  # a partition with this many waiting is paused: it 
 POLL_RETRY_S = 0.1  # pause after a failed poll; doubles
 POLL_RETRY_MAX_S = 5.0
 MEMBER_CACHE_TTL_S = 300.0
+LOCAL_CALLS_MAX = 32  # answered within one process before others get a turn: ten records of fanout, under a millisecond
 EVENT_RETENTION_S = 604_800  # ADR-011: 7 days of events
 
 # --- the embedded store ------------------------------------------------------------------------------------------
 WRITES_WAITING_MAX = 20_000  # one group: what gathers while a slow disk syncs, about 20 MB; full: Throttled
 STALL_RETRY_S = 0.01  # the store is behind with its own housekeeping: the group waits and gathers
 REOPEN_RETRY_S = 1.0  # after a failed write (a full disk) the folder is opened anew, as often as it takes
+STORE_ITEMS_MAX = 250  # of one transaction: 100 messages of 50 senders share a sync and take 3 ms of the event loop
+ROW_IDS_MAX = 65_536  # ids of chats and users kept as they are in keys: a send asks for each ten times; about 10 MB
 STORE_CACHE_BYTES = 67_108_864  # decompressed blocks of recently read rows
 STORE_MEMTABLE_BYTES = 67_108_864  # rows not yet in a table file; a restart replays at most a few of these
+STORE_BLOOM_RATIO = 0.02  # of those bytes: tells that a key is not there, which a send asks three times per message
 STORE_LOG_BYTES_MAX = 268_435_456  # of write-ahead log, before old rows are moved to table files: bounds a restart
+GLANCE_TRIES_MAX = 20  # to look into a folder whose server moves its files at this moment
+GLANCE_RETRY_S = 0.05
+INSPECTED_AT_ONCE_ROWS = 256  # by a checker, about a millisecond: then others of its process may run
 SWEEP_ROWS_MAX = 1000  # looked at in one sweep of each kind: about a millisecond of the event loop
+SWEEP_BUSY_PAUSE_S = 0.05  # between sweeps while there is much to remove: a tenth of the event loop at most
 LETTER_RETENTION_S = 2_592_000  # spec/data.md 3.1: 30 days of dead letters
+
+# --- the check of stored data --------------------------------------------------------------------------------------
+CHECK_RECHECK_S = 10.0  # spec/data.md 6: a write in flight is through by then
+CHECK_CLOCKS_S = 3600  # what lasts a week is expected to be there an hour less: the clocks of servers may differ
+CHECK_SUSPECTS_MAX = 10_000  # remembered from the first look for the second; more are no writes in flight
+CHECK_VIOLATIONS_SHOWN_MAX = 5  # of each kind: the rest is a number
+CHECK_PROGRESS_ROWS = 1000  # between two movements of the progress bar
+STATS_CHATS_MAX = 10  # the largest ones are listed
 
 # --- partitioning ------------------------------------------------------------------------------------------------
 BUCKETS = 4096  # ADR-011: frozen for ever
@@ -141,6 +181,69 @@ OWNER_CACHE_ENTRIES_MAX = 2 * BUCKETS  # all buckets for the processes of now an
 ACCESS_TOKEN_S = 3600  # a stolen token is of use for an hour at most
 TOKEN_ISSUED_LEEWAY_S = 30  # clocks of two machines differ; expiry has no leeway, because clients refresh before it
 REFRESH_SECRET_BITS = 256  # beyond guessing, so that a plain SHA-256 is enough to store it
+ACCESS_TOKEN_CHARS_MAX = 4096  # ours have about 700; more is not even looked at
+SIGNING_KEY_BITS = 2048  # of RSA, at least; also what we make, because a longer one makes every check dearer
+SECRET_KEY_BYTES = 32  # of HMAC-SHA256 and AES-256 keys
+KEY_OVERLAP_S = 604_800  # a key replaced this long ago vouches for no living token: its file may go
+KEYS_RELOAD_S = 300  # verifiers reread their keys this often
+KEYS_RELOAD_PAUSE_S = 30  # between two readings for the sake of a key id nobody knows: strangers can make those up
+TOKENS_REMEMBERED_MAX = 10_000  # verified ones, ~10 MB: a check costs over 100 us, a look 2; full: oldest out
+REVOCATIONS_MAX = 100_000  # kept in one process, about 20 MB; full: the oldest is forgotten, its peers become unsure
+QUOTAS_MAX = 100_000  # windows of each kind in one process, about 30 MB; full: what ends first is forgotten
+QUOTAS_SWEPT_MAX = 4  # ended windows that leave when one begins: more than come, few enough to go unnoticed
+
+# --- people and sign-in ------------------------------------------------------------------------------------------
+DISPLAY_NAME_CHARS_MAX = 64
+CHAT_NAME_CHARS_MAX = 128
+CHATS_PER_USER_MAX = 1000  # advertised; the chat list is enriched and sorted in memory, so it must be bounded
+CODE_DIGITS = 6  # what people copy from a text message without a mistake
+CODE_LIFETIME_S = 300  # short enough that a code seen over a shoulder is of no use
+CODE_KEPT_S = 3600  # after its end: a late try is told "expired" and not "unknown" in the log
+CODE_ATTEMPTS_MAX = 5  # of 1 000 000 codes
+CODE_RESEND_S = 60  # what a client is told to wait before it asks again
+LOCKOUT_S = 900  # after CODE_ATTEMPTS_MAX wrong tries at a phone's codes
+SESSION_LIFETIME_S = 2_592_000  # 30 days from sign-in, whatever is refreshed
+SESSIONS_PER_USER_MAX = 5
+SESSION_TOUCH_S = 60  # use of a session is written down at most this often
+REQUEST_KEY_LIFETIME_S = 86_400  # 24 h from first use
+REQUEST_CLAIM_S = 60  # without an outcome after this, whoever claimed is taken for dead
+
+# --- the REST edge -----------------------------------------------------------------------------------------------
+BODY_BYTES_MAX = 65_536
+ANSWER_BYTES_MAX = 1_048_576  # a page is cut there
+PAGE_ITEMS_DEFAULT = 20
+PAGE_ITEMS_MAX = 100
+HISTORY_ITEMS_DEFAULT = 50
+CONTEXT_ITEMS_DEFAULT = 25
+CONTEXT_ITEMS_MAX = 50
+PREVIEW_CHARS_MAX = 100  # of the last message, in the chat list
+ANSWER_ENVELOPE_BYTES = 4096  # of an answer, for what stands around the messages of a page: two cursors, a few names
+HISTORY_READS_MAX = 20  # of one page: only a long run of tombstones needs more than one; then the page ends early
+FIND_SPREAD_S = 10.0  # a message's id and its place in the order may disagree about its time by this: clocks, retries
+FIND_PAGES_MAX = 64  # of SYNC_SLOTS_MAX, read to find one message by its id: far more than two such spans ever held
+LOOKUP_PHONES_MAX = 100
+LOOKUP_PACE_S = 0.25  # every lookup takes about this long, so that its time tells nothing
+DELIVERY_CHATS_MAX = 50
+ENRICH_IN_PROGRESS_MAX = 16  # reads at once for one chat list
+MUTE_HOURS_MAX = 8760
+API_TIMEOUT_S = 5.0  # one store call of a REST request
+CURSOR_CHARS_MAX = 1024  # ours have about 200; more is not even decoded
+QUERY_FIELDS_MAX = 50  # parameters of one request, known or not
+READS_MAX = 300  # per user and minute
+WRITES_MAX = 60  # per user and minute
+STRANGER_REQUESTS_MAX = 120  # per address and minute, without a valid token
+CODES_PER_PHONE_MAX = 3  # per CODE_QUOTA_S: each one costs a text message
+CODES_PER_ADDRESS_MAX = 10  # per CODE_QUOTA_S
+CODE_QUOTA_S = 900
+REFRESHES_MAX = 30  # per user and minute
+LOOKUPS_MAX = 10  # per user and minute
+LOOKUPS_PER_HOUR_MAX = 100  # sliding: an address book now and then, not the phone directory
+LOOKUP_PACE_SPREAD_S = 0.05  # a lookup takes LOOKUP_PACE_S give or take this
+CODE_DELIVERY_S = 30.0  # a carrier that has not taken a code by then will not be waited for
+CODE_DELIVERIES_MAX = 1000  # on their way at once; more are dropped, and the client asks again
+SESSIONS_TOUCHED_MAX = 100_000  # remembered as touched lately, about 20 MB; beyond, the oldest is touched early
+CORS_AGE_S = 600  # how long a browser remembers what it may send us
+UNAVAILABLE_RETRY_S = 1  # what a client is told to wait after a 503 that knows no better
 
 # --- a client ----------------------------------------------------------------------------------------------------
 CLIENT_BACKOFF_S = 1.0  # ADR-009: 1, 2, 4, 8, 16, 16 ... for connections; failed sends and syncs use the same steps

@@ -73,7 +73,7 @@ def check_draft(draft: Draft) -> None:
 def check_content(content: str, content_type: str) -> None:
     """The part of `check_draft` that concerns the text; shape, then size, then type."""
     try:
-        size = len(content.encode())
+        size = len(content) if content.isascii() else len(content.encode())
     except UnicodeEncodeError:
         raise InvalidMessage("content holds a lone surrogate; send valid Unicode", field="content") from None
     if size == 0:

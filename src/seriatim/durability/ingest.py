@@ -1,6 +1,6 @@
 """The durability plane's door: admits drafts, keeps one pipeline per active chat, answers reads and receipts.
 
-Implements `ports.durability.Durability` within one process.
+Implements `ports.durability.Durability` and `History` within one process.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from seriatim.durability.receipts import Receipts
 from seriatim.durability.reconcile import Reconciler
 from seriatim.durability.slots import SlotWriter
 from seriatim.ports.clock import Clock
-from seriatim.ports.durability import Answer, PrefixPage
+from seriatim.ports.durability import Answer, BackPage, PrefixPage
 from seriatim.ports.event_log import Event, EventWriter
 from seriatim.ports.message_log import MessageLog
 
@@ -69,6 +69,16 @@ class Ingest:
     async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
         return await self._reads.read(user_id, chat_id, after=after, limit=limit, timeout_s=timeout_s)
 
+    async def read_back(
+        self, user_id: str, chat_id: str, *, before: int, after: int, limit: int, timeout_s: float
+    ) -> BackPage:
+        """For a chat active here the pipeline's mark covers all that it has acknowledged."""
+        pipeline = self._pipelines.get(chat_id)
+        mark = pipeline.publisher.mark if pipeline else 0
+        return await self._reads.read_back(
+            user_id, chat_id, before=before, after=after, limit=limit, mark=mark, timeout_s=timeout_s
+        )
+
     async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, timeout_s: float) -> None:
         await self._receipts.acknowledge(user_id, chat_id, sequence=sequence, timeout_s=timeout_s)
 
@@ -85,6 +95,11 @@ class Ingest:
     def active_chats(self) -> Sequence[str]:
         """Chats with a pipeline at this moment."""
         return list(self._pipelines)
+
+    @property
+    def breaker(self) -> BreakerState:
+        """Towards the event log. While it is open nothing is admitted."""
+        return self._breaker.state(self._clock.monotonic())
 
     async def run(self) -> None:
         """Settles what other processes left unpublished, until cancelled."""

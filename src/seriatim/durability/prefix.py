@@ -62,6 +62,18 @@ class PrefixReader:
                 await self.seal(chat_id, sequence, deadline=deadline)
         raise AssertionError("unreachable: the last round returns")
 
+    async def read_back(self, chat_id: str, *, at: int, limit: int, deadline: Deadline) -> Sequence[Slot]:
+        """Slots from `at` downwards without a hole, at most `limit`. `at` lies in the stable prefix, so there is none;
+        but a commit may be seen in part for a moment.
+        """
+        page = await persistently(
+            lambda room: self._log.read_back(chat_id, before=at + 1, limit=limit, timeout_s=room),
+            deadline=deadline,
+            clock=self._clock,
+            observe=self._observe,
+        )
+        return descending(page.slots, at)
+
     async def seal(self, chat_id: str, sequence: int, *, deadline: Deadline) -> Slot:
         """Closes a slot for good. Returns what it holds now: our tombstone, or whatever came first."""
         created_at = iso(self._clock.now_ms())
@@ -80,3 +92,11 @@ def contiguous(slots: Sequence[Slot], after: int) -> tuple[Slot, ...]:
         if slot.sequence != after + 1 + position:
             return tuple(slots[:position])
     return tuple(slots)
+
+
+def descending(slots: Sequence[Slot], at: int) -> Sequence[Slot]:
+    """The slots from `at` downwards without a hole."""
+    for position, slot in enumerate(slots):
+        if slot.sequence != at - position:
+            return slots[:position]
+    return slots

@@ -1,11 +1,12 @@
 """Sync and history for members: the stable prefix, with membership checked after the data was read (delivery.md 6)."""
 
-from seriatim.domain.errors import NotAMember
+from seriatim.domain import limits
+from seriatim.domain.errors import NotAMember, ServiceUnavailable
 from seriatim.domain.message import Message
 from seriatim.durability.patience import Deadline
 from seriatim.durability.prefix import PrefixReader
 from seriatim.ports.clock import Clock
-from seriatim.ports.durability import PrefixPage
+from seriatim.ports.durability import BackPage, PrefixPage
 from seriatim.ports.message_log import MessageLog
 
 
@@ -29,6 +30,20 @@ class MemberReads:
             await self._check_member(user_id, chat_id, deadline)
         return page
 
+    async def read_back(
+        self, user_id: str, chat_id: str, *, before: int, after: int, limit: int, mark: int, timeout_s: float
+    ) -> BackPage:
+        """The newest messages of the stable prefix between the two. `mark`: up to where the caller knows it published.
+
+        Membership is checked first, because this may take many reads and close holes, and again after the data.
+        """
+        deadline = Deadline(self._clock, self._clock.monotonic() + timeout_s)
+        await self._check_member(user_id, chat_id, deadline)
+        head = await self._head(chat_id, mark, before, deadline)
+        newest = await self._newest(chat_id, head, max(after, 0), limit + 1, deadline)
+        await self._check_member(user_id, chat_id, deadline)
+        return BackPage(messages=tuple(newest[:limit]), has_more=len(newest) > limit)
+
     async def _page(
         self, chat_id: str, after: int, limit: int, deadline: Deadline, *, sealing: bool
     ) -> tuple[PrefixPage, bool]:
@@ -51,6 +66,45 @@ class MemberReads:
         published = standings[chat_id].published_through if chat_id in standings else 0
         end = await self._log.newest_message(chat_id, at_most=after, timeout_s=deadline.room())
         return PrefixPage(messages=(), through=min(end, published), has_more=False)
+
+    async def _head(self, chat_id: str, mark: int, before: int, deadline: Deadline) -> int:
+        """The end of the stable prefix, as far as it lies below `before`: the published mark, or what follows it.
+
+        What follows is little, unless nothing could be published for a long time. Then an error is better than a page
+        that ends below what the reader was told of.
+        """
+        if mark < before - 1:
+            standings = await self._log.standings([chat_id], timeout_s=deadline.room())
+            mark = max(mark, standings[chat_id].published_through) if chat_id in standings else mark
+        for _ in range(limits.HEAD_PAGES_MAX):
+            room = before - 1 - mark
+            if room <= 0:
+                return before - 1
+            slots = min(room, limits.SYNC_SLOTS_MAX)
+            prefix = await self._prefix.read(chat_id, after=mark, limit=slots, deadline=deadline)
+            mark = prefix.through
+            if not prefix.more:
+                return mark
+        raise ServiceUnavailable(
+            "much of this chat is not settled yet; retry soon", retry_after_seconds=limits.HEAD_RETRY_S
+        )
+
+    async def _newest(self, chat_id: str, head: int, after: int, enough: int, deadline: Deadline) -> list[Message]:
+        """Messages from `head` down to above `after`, until there are `enough`: tombstones may take further pages."""
+        found: list[Message] = []
+        at, size = head, min(enough, limits.READ_SLOTS_MAX)
+        while at > after and len(found) < enough:
+            slots = await self._prefix.read_back(chat_id, at=at, limit=size, deadline=deadline)
+            if not slots:
+                # A commit that somebody was told of is not visible to every query yet. It must not look like a gap.
+                await deadline.pause(limits.HOLE_POLL_S)
+                continue
+            messages = [slot for slot in slots if isinstance(slot, Message) and slot.sequence > after]
+            found.extend(messages)
+            at = slots[-1].sequence - 1
+            if not messages:
+                size = limits.READ_SLOTS_MAX  # a long run of tombstones, as after a repair
+        return found
 
     async def _check_member(self, user_id: str, chat_id: str, deadline: Deadline) -> None:
         if await self._log.role(chat_id, user_id, timeout_s=deadline.room()) is None:

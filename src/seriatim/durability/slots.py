@@ -31,6 +31,8 @@ from seriatim.ports.message_log import Allocation, Entry, MessageLog, PublishedA
 
 Outcome = Receipt | SeriatimError
 
+_NO_SLOT = "no slot could be filled in time; retry with the same id"
+
 
 class Lease(msgspec.Struct):
     """Slots we may still fill, in ascending order, until `ends`."""
@@ -77,7 +79,7 @@ class SlotWriter:
         """A receipt for each draft that is stored (not yet published), an error for each that is not."""
         jobs = [Job(draft, digest, MESSAGE + self._ulid()) for draft, digest in drafts]
         waiting = deque(jobs)
-        failure: SeriatimError = ServiceUnavailable("no slot could be filled in time; retry with the same id")
+        failure: SeriatimError | None = None
         try:
             for _ in range(limits.ALLOCATIONS_MAX):
                 if not waiting:
@@ -92,7 +94,7 @@ class SlotWriter:
             failure = error
         except SeriatimError as error:
             failure = error
-        return [job.outcome or failure for job in jobs]
+        return [job.outcome or failure or ServiceUnavailable(_NO_SLOT) for job in jobs]
 
     async def _allocate(self, count: int, deadline: Deadline) -> Lease:
         """Slots above another owner's mark, if there is one. An ambiguous ADD is never repeated: it may have worked."""

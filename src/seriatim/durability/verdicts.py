@@ -13,6 +13,9 @@ class Fresh(msgspec.Struct, frozen=True):
     """Not stored yet; the sender may."""
 
 
+_FRESH = Fresh()
+
+
 class Hit(msgspec.Struct, frozen=True):
     """Stored before, by this sender: the same receipt again, once it is published."""
 
@@ -33,7 +36,7 @@ def judge(draft: Draft, digest: str, found: Lookup, now_s: int) -> Verdict:
         return judge_key(draft, digest, key, member=draft.sender_id in found.roles)
     if draft.sender_id not in found.roles:
         return Refusal(NotAMember("you are not a member of this chat, or it does not exist"))
-    return Fresh()
+    return _FRESH
 
 
 def judge_key(draft: Draft, digest: str, key: Key, *, member: bool) -> Hit | Refusal:

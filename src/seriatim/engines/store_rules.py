@@ -72,19 +72,27 @@ def recovered(
 # --- requests that only a bug of ours could send ----------------------------------------------------------------------
 
 
-def check_commit(chat_id: str, entries: Sequence[Entry], senders: Sequence[str], token: str) -> None:
+def check_commit(
+    chat_id: str,
+    entries: Sequence[Entry],
+    senders: Sequence[str],
+    token: str,
+    *,
+    items_max: int = TRANSACTION_ITEMS_MAX,
+) -> None:
     """What a real store would reject before it looks at any row."""
     messages = [entry.message for entry in entries]
     items = 2 * len(messages) + len(senders)
-    if not messages or items > TRANSACTION_ITEMS_MAX:
+    if not messages or items > items_max:
         raise InternalError(f"persist: {len(messages)} entries make {items} items")
     if not 1 <= len(token) <= TOKEN_CHARS_MAX:
         raise InternalError(f"persist: a token of {len(token)} characters")
     check_distinct("slots of a transaction", [each.sequence for each in messages])
     check_distinct("keys of a transaction", [each.client_message_id for each in messages])
     check_distinct("senders of a transaction", senders)
+    checked = frozenset(senders)
     for each in messages:
-        if each.chat_id != chat_id or each.sequence < 1 or each.sender_id not in senders:
+        if each.chat_id != chat_id or each.sequence < 1 or each.sender_id not in checked:
             raise InternalError(f"persist: {each.message_id} has a foreign chat, no slot, or an unchecked sender")
 
 
@@ -103,11 +111,11 @@ def check_page(limit: int) -> None:
         raise InternalError(f"read: a limit of {limit} slots")
 
 
-def check_batch(rows: int) -> None:
-    if rows > LOOKUP_KEYS_MAX:
+def check_batch(rows: int, *, most: int = LOOKUP_KEYS_MAX) -> None:
+    if rows > most:
         raise InternalError(f"{rows} rows in one batch read")
 
 
-def check_distinct(what: str, values: Sequence[str] | Sequence[int]) -> None:
+def check_distinct(what: str, values: Sequence[str] | Sequence[int] | Sequence[tuple[str, str]]) -> None:
     if len(set(values)) != len(values):
         raise InternalError(f"the {what} are not distinct")

@@ -15,6 +15,13 @@ class Members(msgspec.Struct, frozen=True):
     user_ids: tuple[str, ...]
 
 
+class Change(msgspec.Struct, frozen=True):
+    """A membership as it is now, or as it was until it ended, and the number of members after the change."""
+
+    membership: Membership
+    member_count: int
+
+
 class Roster(Protocol):
     """All that fanout may read of the authority; a handle of this type cannot write."""
 
@@ -36,28 +43,44 @@ class Catalog(Roster, Protocol):
 
     async def add_member(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
-    ) -> Membership:
+    ) -> Change:
         """Raises `AlreadyAMember`, `ChatFull`, `InvalidOperation` (direct), `Forbidden`, `NotAMember` (caller)."""
         ...
 
-    async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> None:
+    async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> Change:
         """Once it returns no message of the removed user is accepted. The owner cannot be removed."""
         ...
 
-    async def leave(self, chat_id: str, user_id: str, *, now_ms: int, timeout_s: float) -> None:
+    async def leave(self, chat_id: str, user_id: str, *, now_ms: int, timeout_s: float) -> Change:
         """As `remove_member`, by oneself. The owner cannot leave."""
         ...
 
     async def change_role(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
-    ) -> Membership:
+    ) -> Change:
         """The owner makes members admins and back; never the owner's own role."""
+        ...
+
+    async def rename(self, chat_id: str, name: str | None, *, by: str, now_ms: int, timeout_s: float) -> Chat:
+        """Owner and admins name a group. Raises `InvalidOperation` (direct), `Forbidden`, `NotAMember` (caller)."""
+        ...
+
+    async def mute(self, chat_id: str, user_id: str, until: str | None, *, timeout_s: float) -> Membership:
+        """Notes until when a member wants quiet, None for not at all. Raises `NotAMember`. Not a membership change."""
         ...
 
     async def chat(self, chat_id: str, *, timeout_s: float) -> Chat | None: ...
 
     async def membership(self, chat_id: str, user_id: str, *, timeout_s: float) -> Membership | None:
         """As of now."""
+        ...
+
+    async def memberships(self, chat_id: str, *, timeout_s: float) -> Sequence[Membership]:
+        """All members of a chat by user id, as of now."""
+        ...
+
+    async def memberships_of(self, user_id: str, *, timeout_s: float) -> Sequence[Membership]:
+        """The user's memberships by chat id. May lag behind."""
         ...
 
     async def chats_of(self, user_id: str, *, timeout_s: float) -> Sequence[str]:

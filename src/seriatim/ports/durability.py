@@ -22,6 +22,13 @@ class PrefixPage(msgspec.Struct, frozen=True, kw_only=True):
     has_more: bool
 
 
+class BackPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages in descending order, and whether there are more below the last of them."""
+
+    messages: tuple[Message, ...]
+    has_more: bool
+
+
 class Durability(Protocol):
     def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
         """Calls `answer` exactly once, at the latest at `deadline` (the caller's monotonic clock), never from within.
@@ -45,4 +52,17 @@ class Durability(Protocol):
 
     async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
         """Up to where each chat is published; may lag by seconds. Unknown chats are left out."""
+        ...
+
+
+class History(Protocol):
+    """What the REST edge asks of the durability plane and a gateway does not."""
+
+    async def read_back(
+        self, user_id: str, chat_id: str, *, before: int, after: int, limit: int, timeout_s: float
+    ) -> BackPage:
+        """The newest messages of the stable prefix between the two, both left out, for members only.
+
+        Whatever was acknowledged before the call is part of the prefix. Membership is checked after the read.
+        """
         ...

@@ -86,7 +86,7 @@ class Cancelled(msgspec.Struct, frozen=True):
 
 
 class SlotPage(msgspec.Struct, frozen=True):
-    """Filled slots in ascending order, holes left out. `more`: the store has not reached the end of the chat."""
+    """Filled slots in the order asked for, holes left out. `more`: the store has not reached the end of the chat."""
 
     slots: tuple[Slot, ...]
     more: bool
@@ -97,8 +97,34 @@ class DirtyChat(msgspec.Struct, frozen=True):
     dirty_at_ms: int
 
 
-class MessageLog(Protocol):
+class Watermark(msgspec.Struct, frozen=True):
+    """Up to where a user's devices have received a chat, and since when."""
+
+    sequence: int
+    updated_at_ms: int
+
+
+class DeliveryState(Protocol):
+    """What the REST edge may read here; a handle of this type cannot write."""
+
+    async def newest_message(self, chat_id: str, *, at_most: int, timeout_s: float) -> int:
+        """The highest sequence at or below `at_most` that holds a message, 0 if there is none."""
+        ...
+
+    async def watermarks(
+        self, pairs: Sequence[tuple[str, str]], *, timeout_s: float
+    ) -> Mapping[tuple[str, str], Watermark]:
+        """The watermarks of (user, chat) pairs as of now; pairs without one are left out."""
+        ...
+
+
+class MessageLog(DeliveryState, Protocol):
     """Slots are written once, keys once until they expire; nothing here overwrites."""
+
+    @property
+    def transaction_items_max(self) -> int:
+        """How much one `persist` takes: 2 for each entry and 1 for each sender. A `lookup` takes the same drafts."""
+        ...
 
     async def lookup(
         self, chat_id: str, client_message_ids: Sequence[str], user_ids: Sequence[str], *, timeout_s: float
@@ -118,6 +144,7 @@ class MessageLog(Protocol):
     ) -> Allocation | PublishedAhead:
         """Concurrent allocations get distinct slots, each call a contiguous range above all earlier ones.
 
+        Nothing that is written afterwards survives a crash without it.
         Raises `published_through` to ours, with `published_message`, and marks the chat dirty since its first
         unpublished allocation.
         Another owner ahead of `published_through`: allocates nothing and says so.
@@ -135,8 +162,9 @@ class MessageLog(Protocol):
         now_s: int,
         timeout_s: float,
     ) -> Cancelled | None:
-        """Returns None once all entries survive a crash; else nothing was written.
+        """Returns None once all entries are stored; else nothing was written.
 
+        Nothing that is written afterwards, here or in the event log, survives a crash without them.
         A key that is there and not expired, a slot that is filled, or a sender who is no member cancels all of it.
         A query may see some of the entries before the others.
         """
@@ -150,8 +178,8 @@ class MessageLog(Protocol):
         """Filled slots above `after`, ascending, at most `limit`; whatever was committed before the call is seen."""
         ...
 
-    async def newest_message(self, chat_id: str, *, at_most: int, timeout_s: float) -> int:
-        """The highest sequence at or below `at_most` that holds a message, 0 if there is none."""
+    async def read_back(self, chat_id: str, *, before: int, limit: int, timeout_s: float) -> SlotPage:
+        """Filled slots below `before`, descending, at most `limit`; whatever was committed before the call is seen."""
         ...
 
     async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:

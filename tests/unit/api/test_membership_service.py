@@ -5,7 +5,7 @@ import pytest
 from seriatim.api.membership import MembershipObserver, MembershipService
 from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Role
-from seriatim.domain.errors import AlreadyAMember, Forbidden, NotAMember, OutcomeUnknown
+from seriatim.domain.errors import AlreadyAMember, AlreadyExists, Forbidden, NotAMember, OutcomeUnknown
 from seriatim.domain.events import ChangeType, ChatCreated, decode
 from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
 from seriatim.ports.directory import CachedMembers
@@ -26,7 +26,7 @@ async def test_a_new_member_is_told_of_after_the_commit(bench: Bench) -> None:
     assert present == [True]
     [event] = bench.membership_events()
     assert (event.chat_id, event.user_id, event.change_type) == (CHAT, DAN, ChangeType.ADDED)
-    assert (event.role, event.changed_by) == (Role.MEMBER, ANN)
+    assert (event.role, event.changed_by, event.member_count_after) == (Role.MEMBER, ANN, 4)
 
 
 @simulated
@@ -38,6 +38,7 @@ async def test_a_removal_is_told_of_after_the_commit(bench: Bench) -> None:
     assert present == [False]
     [event] = bench.membership_events()
     assert (event.user_id, event.change_type, event.changed_by) == (BOB, ChangeType.REMOVED, ANN)
+    assert event.member_count_after == 2
 
 
 @simulated
@@ -57,23 +58,106 @@ async def test_who_leaves_is_named_as_the_one_who_changed_it(bench: Bench) -> No
 
 
 @simulated
+async def test_a_departure_names_the_role_that_ended(bench: Bench) -> None:
+    desk = Desk(bench)
+    await desk.service.change_role(CHAT, BOB, Role.ADMIN, by=ANN)
+    await desk.service.change_role(CHAT, CID, Role.ADMIN, by=ANN)
+    await desk.service.remove(CHAT, BOB, by=ANN)
+    await desk.service.leave(CHAT, CID)
+    ended = [event for event in bench.membership_events() if event.change_type is ChangeType.REMOVED]
+    assert [(event.user_id, event.role, event.member_count_after) for event in ended] == [
+        (BOB, Role.ADMIN, 2),
+        (CID, Role.ADMIN, 1),
+    ]
+
+
+@simulated
 async def test_a_changed_role_is_told_of(bench: Bench) -> None:
     desk = Desk(bench)
     membership = await desk.service.change_role(CHAT, BOB, Role.ADMIN, by=ANN)
     [event] = bench.membership_events()
     assert membership.role is event.role is Role.ADMIN
-    assert event.change_type is ChangeType.ROLE_CHANGED
+    assert (event.change_type, event.member_count_after) == (ChangeType.ROLE_CHANGED, 3)
 
 
 @simulated
 async def test_a_new_group_is_told_of_with_its_members(bench: Bench) -> None:
     desk = Desk(bench)
     await desk.service.create_group(_group("chat_new"), [BOB, CID])
-    [record] = bench.broker.records(CHATS)
-    event = decode(record.key, record.value)
-    assert isinstance(event, ChatCreated)
+    [event] = _creations(bench)
     assert (event.chat_id, event.created_by, event.initial_members) == ("chat_new", ANN, (ANN, BOB, CID))
+    assert (event.chat_type, event.name, event.member_count) == (ChatType.GROUP, "new", 3)
     assert (await desk.node.stored(draft(1, chat_id="chat_new"))).sequence == 1
+
+
+@simulated
+async def test_a_taken_chat_id_is_an_error_and_told_to_nobody(bench: Bench) -> None:
+    desk = Desk(bench)
+    with pytest.raises(AlreadyExists):
+        await desk.service.create_group(_group(CHAT), [BOB])
+    assert _creations(bench) == []
+
+
+@simulated
+async def test_a_resumed_creation_finds_its_chat_and_tells_of_it_recognisably(bench: Bench) -> None:
+    desk = Desk(bench)
+    desk.node.wire.on("create_group", LOST_RESPONSE)
+    with pytest.raises(OutcomeUnknown):
+        await desk.service.create_group(_group("chat_new"), [BOB])
+    assert _creations(bench) == []
+    await desk.service.create_group(_group("chat_new"), [BOB], resumed=True)
+    await desk.service.create_group(_group("chat_new"), [BOB], resumed=True)
+    first, again = _creations(bench)
+    assert first.envelope.event_id == again.envelope.event_id
+    assert sorted(bench.store.members("chat_new")) == [ANN, BOB]
+
+
+@simulated
+async def test_a_resumed_creation_that_never_happened_happens_now(bench: Bench) -> None:
+    desk = Desk(bench)
+    await desk.service.create_group(_group("chat_new"), [BOB], resumed=True)
+    assert [event.initial_members for event in _creations(bench)] == [(ANN, BOB)]
+
+
+@simulated
+async def test_a_new_direct_chat_is_told_of_without_a_name(bench: Bench) -> None:
+    desk = Desk(bench)
+    assert await desk.service.create_direct(_direct("chat_new"), BOB) == "chat_new"
+    [event] = _creations(bench)
+    assert (event.chat_id, event.chat_type, event.name) == ("chat_new", ChatType.DIRECT, None)
+    assert (event.initial_members, event.member_count) == ((ANN, BOB), 2)
+    assert bench.store.chats["chat_new"].name is None
+
+
+@simulated
+async def test_a_direct_chat_that_was_there_is_found_and_told_to_nobody(bench: Bench) -> None:
+    desk = Desk(bench)
+    await desk.service.create_direct(_direct("chat_first", created_by=BOB), ANN)
+    assert await desk.service.create_direct(_direct("chat_second"), BOB) == "chat_first"
+    assert [event.chat_id for event in _creations(bench)] == ["chat_first"]
+    assert "chat_second" not in bench.store.chats
+
+
+@simulated
+async def test_a_resumed_direct_chat_is_its_own(bench: Bench) -> None:
+    desk = Desk(bench)
+    desk.node.wire.on("create_direct", LOST_RESPONSE)
+    with pytest.raises(OutcomeUnknown):
+        await desk.service.create_direct(_direct("chat_new"), BOB)
+    assert await desk.service.create_direct(_direct("chat_new"), BOB) == "chat_new"
+    assert [event.chat_id for event in _creations(bench)] == ["chat_new"]
+
+
+@simulated
+async def test_a_new_name_is_told_to_nobody(bench: Bench) -> None:
+    desk = Desk(bench)
+    renamed = await desk.service.rename(CHAT, "better", by=ANN)
+    assert (renamed.chat_id, renamed.name) == (CHAT, "better")
+    assert bench.store.chats[CHAT] == renamed
+    with pytest.raises(Forbidden):
+        await desk.service.rename(CHAT, "mine", by=BOB)
+    assert bench.store.chats[CHAT] == renamed
+    assert bench.broker.records(CHATS) == bench.broker.records(MEMBERSHIPS) == []
 
 
 @simulated
@@ -202,13 +286,26 @@ class Desk:
         return await self.directory.cached_members(CHAT, timeout_s=1)
 
 
+def _creations(bench: Bench) -> list[ChatCreated]:
+    decoded = [decode(record.key, record.value) for record in bench.broker.records(CHATS)]
+    return [event for event in decoded if isinstance(event, ChatCreated)]
+
+
 def _group(chat_id: str) -> Chat:
+    return _chat(chat_id, ChatType.GROUP, ANN)
+
+
+def _direct(chat_id: str, created_by: str = ANN) -> Chat:
+    return _chat(chat_id, ChatType.DIRECT, created_by)
+
+
+def _chat(chat_id: str, chat_type: ChatType, created_by: str) -> Chat:
     began = "2026-01-30T14:30:00.000Z"
     return Chat(
         chat_id=chat_id,
-        chat_type=ChatType.GROUP,
+        chat_type=chat_type,
         name="new",
-        created_by=ANN,
+        created_by=created_by,
         created_at=began,
         updated_at=began,
         member_count=0,

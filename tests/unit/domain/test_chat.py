@@ -14,6 +14,7 @@ from seriatim.domain.chat import (
     check_may_change_role,
     check_may_leave,
     check_may_remove,
+    check_may_rename,
     pair_key,
 )
 from seriatim.domain.errors import Forbidden, InvalidOperation, NotFound, Refused
@@ -94,6 +95,11 @@ def test_only_the_owner_changes_roles(caller: Role, target: Role | None, role: R
 @pytest.mark.parametrize("caller", Role)
 def test_nobody_changes_their_own_role(caller: Role) -> None:
     assert _answer(lambda: check_may_change_role("user_1", caller, "user_1", caller, MEMBER)) is InvalidOperation
+
+
+@pytest.mark.parametrize(("role", "answer"), [(OWNER, None), (ADMIN, None), (MEMBER, Forbidden)])
+def test_owner_and_admins_name_a_group(role: Role, answer: Answer) -> None:
+    assert _answer(lambda: check_may_rename(role)) is answer
 
 
 def test_a_forbidden_caller_learns_which_role_it_takes() -> None:

@@ -38,7 +38,7 @@ def test_only_failures_of_the_infrastructure_trip_a_breaker() -> None:
 
 def test_only_a_bad_token_closes_the_connection_by_itself() -> None:
     closing = {kind.code for kind in _kinds(SeriatimError) if kind.close_code is not None}
-    assert closing == {"UNAUTHORIZED", "INVALID_REFRESH_TOKEN"}
+    assert closing == {"UNAUTHORIZED", "INVALID_REFRESH_TOKEN", "INVALID_OTP", "DEVICE_MISMATCH"}
 
 
 def test_a_chat_without_counter_halts_alone_and_names_itself() -> None:

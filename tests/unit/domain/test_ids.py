@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seriatim.domain.ids import event_id, is_id, is_uuid4, ulid
+from seriatim.domain.ids import event_id, is_id, is_uuid4, ulid, ulid_ms
 
 MS = st.integers(0, 2**48 - 1)
 CHANCE = st.integers(0, 2**80 - 1)
@@ -26,6 +26,18 @@ def test_a_ulid_has_26_characters_and_is_an_id(ms: int, chance: int) -> None:
     text = ulid(ms, chance)
     assert len(text) == 26
     assert is_id(text)
+
+
+@given(MS, CHANCE)
+def test_a_ulid_tells_its_time(ms: int, chance: int) -> None:
+    assert ulid_ms(ulid(ms, chance)) == ms
+
+
+@pytest.mark.parametrize(
+    "text", ["", "01ARYZ6S41", "8" + "Z" * 25, "0" * 27, "0" * 25 + "U", "0" * 25 + "z", "0" * 26 + "\n"]
+)
+def test_what_is_no_ulid_tells_no_time(text: str) -> None:
+    assert ulid_ms(text) is None
 
 
 def test_too_much_chance_never_spoils_the_time() -> None:

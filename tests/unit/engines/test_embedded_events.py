@@ -259,6 +259,7 @@ async def keys(folder: Folder, *given: tuple[str, int]) -> None:
     entries = [entry(number, key, expires_at_s) for number, (key, expires_at_s) in enumerate(given, start=1)]
     log = EmbeddedMessageLog(folder)
     assert await log.persist(CHAT, entries, ["user_ann"], token="t", now_s=0, timeout_s=SOON_S) is None
+    await folder.writer.idle()  # a sweep looks at what is written
 
 
 def entry(sequence: int, key: str, expires_at_s: int) -> Entry:

@@ -1,10 +1,6 @@
 """Group commit: who waits for what, what is seen when, and what happens when the disk is slow, full or broken."""
 
 import asyncio
-import subprocess
-import sys
-import threading
-from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,51 +11,8 @@ from seriatim.engines.embedded import disk as disk_module
 from seriatim.engines.embedded import writer as writer_module
 from seriatim.engines.embedded.disk import Disk, DiskError, Stalled
 from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.writer import Look, View
-
-ROW, OTHER = b"Crow", b"Cother"
-SOON_S = 5.0
-
-
-class SlowDisk:
-    """Lets a test hold a sync back, and counts them."""
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-        self.syncs = 0
-        self.begun = threading.Event()
-        self.may_end = threading.Event()
-
-    def sync(self) -> None:
-        self.begun.set()
-        assert self.may_end.wait(SOON_S), "nobody let the sync end"
-        Disk.sync(self._disk)
-        self.syncs += 1
-
-
-@pytest.fixture
-def slow(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
-    disk = SlowDisk(folder.disk)
-    monkeypatch.setattr(folder.disk, "sync", disk.sync)
-    yield disk
-    disk.may_end.set()
-
-
-def put(folder: Folder, value: bytes, *, row: bytes = ROW, timeout_s: float = SOON_S) -> Awaitable[None]:
-    return folder.writer.call("put", lambda view: view.put(row, value), timeout_s=timeout_s)
-
-
-async def begun(slow: SlowDisk) -> None:
-    await until(slow.begun.is_set)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.005)
-    raise AssertionError("waited in vain")
-
+from seriatim.engines.embedded.writer import View
+from tests.unit.engines.slow_disk import OTHER, READS, ROW, SOON_S, SlowDisk, begun, changed, put, until
 
 # --- when an answer comes ---------------------------------------------------------------------------------------------
 
@@ -92,13 +45,6 @@ async def test_nothing_is_answered_before_its_sync_has_ended(folder: Folder, slo
     await asked
 
 
-READS: dict[str, Callable[[Look], object]] = {
-    "get": lambda look: look.get(ROW),
-    "scan": lambda look: list(look.scan(b"C", b"D")),
-    "scan_down": lambda look: list(look.scan_down(b"Cz", b"C")),
-}
-
-
 @pytest.mark.parametrize("change", ["put", "delete"])
 @pytest.mark.parametrize("read", READS)
 async def test_a_read_that_meets_a_row_on_its_way_waits_for_the_sync(
@@ -118,13 +64,6 @@ async def test_a_read_that_meets_a_row_on_its_way_waits_for_the_sync(
     rows = [(ROW, value)] if value else []
     assert await seen == (value if read == "get" else rows)
     await asked
-
-
-def changed(view: View, value: bytes | None) -> None:
-    if value is None:
-        view.delete(ROW)
-    else:
-        view.put(ROW, value)
 
 
 @pytest.mark.parametrize("read", READS)
@@ -287,101 +226,6 @@ async def test_while_the_store_tidies_up_the_group_waits_and_grows(
     await asyncio.gather(first, second)
     assert (sizes[0], sizes[-1]) == (1, 2)
     assert (folder.disk.get(ROW), folder.disk.get(OTHER)) == (b"1", b"2")
-
-
-# --- when the disk is broken ------------------------------------------------------------------------------------------
-
-
-async def test_a_failed_sync_fails_its_group_and_what_was_decided_after_it(
-    folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await asyncio.sleep(0)
-    refused = threading.Event()
-
-    def failing() -> None:
-        slow.begun.set()
-        assert slow.may_end.wait(SOON_S)
-        raise DiskError("IO error: no space left on device")
-
-    def not_yet() -> None:
-        if not refused.is_set():
-            raise DiskError("still no space")
-        Disk.reopen(folder.disk)
-
-    monkeypatch.setattr(writer_module, "REOPEN_RETRY_S", 0.01)
-    monkeypatch.setattr(folder.disk, "sync", failing)
-    monkeypatch.setattr(folder.disk, "reopen", not_yet)
-    first = asyncio.ensure_future(put(folder, b"1"))
-    await begun(slow)
-    second = asyncio.ensure_future(put(folder, b"2", row=OTHER))
-    await asyncio.sleep(0)
-    slow.may_end.set()
-    with pytest.raises(OutcomeUnknown, match="no space"):
-        await first
-    with pytest.raises(ServiceUnavailable) as later:
-        await second
-    assert not isinstance(later.value, OutcomeUnknown)
-    with pytest.raises(ServiceUnavailable, match="room on the disk"):
-        await put(folder, b"3")
-    monkeypatch.setattr(folder.disk, "sync", lambda: Disk.sync(folder.disk))
-    mended: list[int] = []
-    folder.writer.mended.append(lambda: mended.append(1))
-    refused.set()
-    await until(lambda: bool(mended))
-    await put(folder, b"4")
-    assert (folder.disk.get(ROW), folder.disk.get(OTHER)) == (b"4", None)
-
-
-FULL_DISK = """
-import asyncio, resource, sys
-from pathlib import Path
-from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
-from seriatim.engines.embedded import writer
-from seriatim.engines.embedded.folder import Folder
-
-def room(size):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-async def main():
-    writer.REOPEN_RETRY_S = 0.05
-    folder = Folder.open(Path(sys.argv[1]))
-    acked, number = [], 0
-    async def put():
-        nonlocal number
-        number += 1
-        key = b"C%06d" % number
-        await folder.writer.call("put", lambda view: view.put(key, bytes(1000)), timeout_s=5)
-        acked.append(key)
-    room(200_000)
-    try:
-        while True:
-            await put()
-    except OutcomeUnknown:
-        pass
-    room(resource.RLIM_INFINITY)
-    for _ in range(200):
-        try:
-            await put()
-            break
-        except ServiceUnavailable:
-            await asyncio.sleep(0.05)
-    await put()
-    there = {key for key, _ in folder.rows("chats")}
-    assert len(acked) > 100 and set(acked) <= there, (len(acked), len(there))
-    await folder.close()
-    print("went on", len(acked))
-
-asyncio.run(main())
-"""
-
-
-def test_after_the_disk_was_full_the_engine_goes_on_and_has_all_that_it_acknowledged(tmp_path: Path) -> None:
-    """A limit on the size of files stands in for a full disk: the kernel refuses the write in the same place."""
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, str(tmp_path / "data")], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("went on")
 
 
 async def test_a_closed_folder_answers_what_was_asked_before_and_refuses_the_rest(folder: Folder) -> None:

@@ -1,4 +1,4 @@
-"""`Catalog` and `Roster` in the data folder: the conditions of spec/data.md W5-W10, checked where rows are written.
+"""`Catalog` and `Roster` in the data folder: the conditions of spec/data.md W5-W12, checked where rows are written.
 
 The caller has checked the same rules before; here they are checked again, so that a race cannot slip through.
 """
@@ -17,6 +17,7 @@ from seriatim.domain.chat import (
     check_may_change_role,
     check_may_leave,
     check_may_remove,
+    check_may_rename,
     pair_key,
 )
 from seriatim.domain.errors import (
@@ -36,7 +37,7 @@ from seriatim.engines.embedded.message_log import counter, put_counter, put_stan
 from seriatim.engines.embedded.rows import CounterRow
 from seriatim.engines.embedded.writer import Look, View
 from seriatim.engines.store_rules import NEW_STANDING
-from seriatim.ports.catalog import Catalog, Members, Roster
+from seriatim.ports.catalog import Catalog, Change, Members, Roster
 
 
 class EmbeddedRoster(Roster):
@@ -88,8 +89,8 @@ class EmbeddedCatalog(EmbeddedRoster, Catalog):
 
     async def add_member(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
-    ) -> Membership:
-        def decide(view: View) -> Membership:
+    ) -> Change:
+        def decide(view: View) -> Change:
             caller, chat = _group_of(view, chat_id, by)
             check_may_add(caller.role, role)
             present = _member(view, chat_id, user_id)
@@ -100,33 +101,34 @@ class EmbeddedCatalog(EmbeddedRoster, Catalog):
             added = Membership(chat_id=chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=by)
             _raise_version(view, chat_id)
             _put_member(view, added)
-            _count(view, chat, +1, now_ms)
-            return added
+            return Change(added, _count(view, chat, +1, now_ms))
 
         return await self._writer.call("add_member", decide, timeout_s=timeout_s)
 
-    async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> None:
-        def decide(view: View) -> None:
+    async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> Change:
+        def decide(view: View) -> Change:
             caller, chat = _group_of(view, chat_id, by)
             target = _member(view, chat_id, user_id)
             check_may_remove(by, caller.role, user_id, target.role if target else None)
-            _drop(view, chat, user_id, now_ms)
+            if target is None:
+                raise NotFound("that user is not a member of this chat")
+            return _drop(view, chat, target, now_ms)
 
-        await self._writer.call("remove_member", decide, timeout_s=timeout_s)
+        return await self._writer.call("remove_member", decide, timeout_s=timeout_s)
 
-    async def leave(self, chat_id: str, user_id: str, *, now_ms: int, timeout_s: float) -> None:
-        def decide(view: View) -> None:
+    async def leave(self, chat_id: str, user_id: str, *, now_ms: int, timeout_s: float) -> Change:
+        def decide(view: View) -> Change:
             leaver, chat = _group_of(view, chat_id, user_id)
             check_may_leave(leaver.role)
-            _drop(view, chat, user_id, now_ms)
+            return _drop(view, chat, leaver, now_ms)
 
-        await self._writer.call("leave", decide, timeout_s=timeout_s)
+        return await self._writer.call("leave", decide, timeout_s=timeout_s)
 
     async def change_role(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
-    ) -> Membership:
-        def decide(view: View) -> Membership:
-            caller, _ = _group_of(view, chat_id, by)
+    ) -> Change:
+        def decide(view: View) -> Change:
+            caller, chat = _group_of(view, chat_id, by)
             target = _member(view, chat_id, user_id)
             check_may_change_role(by, caller.role, user_id, target.role if target else None, role)
             if target is None:
@@ -134,9 +136,30 @@ class EmbeddedCatalog(EmbeddedRoster, Catalog):
             changed = msgspec.structs.replace(target, role=role)
             _raise_version(view, chat_id)
             _put_member(view, changed)
-            return changed
+            return Change(changed, chat.member_count)
 
         return await self._writer.call("change_role", decide, timeout_s=timeout_s)
+
+    async def rename(self, chat_id: str, name: str | None, *, by: str, now_ms: int, timeout_s: float) -> Chat:
+        def decide(view: View) -> Chat:
+            caller, chat = _group_of(view, chat_id, by)
+            check_may_rename(caller.role)
+            renamed = msgspec.structs.replace(chat, name=name, updated_at=iso(now_ms))
+            view.put(rows.chat_key(chat_id), rows.CHAT.encode(renamed))
+            return renamed
+
+        return await self._writer.call("rename", decide, timeout_s=timeout_s)
+
+    async def mute(self, chat_id: str, user_id: str, until: str | None, *, timeout_s: float) -> Membership:
+        def decide(view: View) -> Membership:
+            member = _member(view, chat_id, user_id)
+            if member is None:
+                raise NotAMember("you are not a member of this chat, or it does not exist")
+            muted = msgspec.structs.replace(member, muted_until=until)
+            view.put(rows.member_key(chat_id, user_id), rows.MEMBERSHIP.encode(muted))
+            return muted
+
+        return await self._writer.call("mute", decide, timeout_s=timeout_s)
 
     async def chat(self, chat_id: str, *, timeout_s: float) -> Chat | None:
         key = rows.chat_key(chat_id)
@@ -148,13 +171,25 @@ class EmbeddedCatalog(EmbeddedRoster, Catalog):
             "membership", lambda look: rows.MEMBERSHIP.found(look.get(key)), timeout_s=timeout_s
         )
 
+    async def memberships(self, chat_id: str, *, timeout_s: float) -> Sequence[Membership]:
+        prefix = rows.members_prefix(chat_id)
+
+        def read(look: Look) -> Sequence[Membership]:
+            found = [rows.MEMBERSHIP.decode(value) for _, value in look.scan(prefix, rows.after(prefix))]
+            return sorted(found, key=lambda row: row.user_id)
+
+        return await self._writer.look("memberships", read, timeout_s=timeout_s)
+
+    async def memberships_of(self, user_id: str, *, timeout_s: float) -> Sequence[Membership]:
+        def read(look: Look) -> Sequence[Membership]:
+            keys = [rows.member_key(chat_id, user_id) for chat_id in _chats_of(look, user_id)]
+            found = [rows.MEMBERSHIP.found(look.get(key)) for key in keys]
+            return [row for row in found if row is not None]
+
+        return await self._writer.look("memberships_of", read, timeout_s=timeout_s)
+
     async def chats_of(self, user_id: str, *, timeout_s: float) -> Sequence[str]:
-        prefix = rows.user_chats_prefix(user_id)
-
-        def read(look: Look) -> Sequence[str]:
-            return sorted([rows.last_text(key, prefix) for key, _ in look.scan(prefix, rows.after(prefix))])
-
-        return await self._writer.look("chats_of", read, timeout_s=timeout_s)
+        return await self._writer.look("chats_of", lambda look: _chats_of(look, user_id), timeout_s=timeout_s)
 
 
 def _create(view: View, chat: Chat, roles: Mapping[str, Role], now_ms: int) -> None:
@@ -190,11 +225,11 @@ def _put_member(view: View, member: Membership) -> None:
     view.put(rows.user_chat_key(member.user_id, member.chat_id), b"")
 
 
-def _drop(view: View, chat: Chat, user_id: str, now_ms: int) -> None:
+def _drop(view: View, chat: Chat, member: Membership, now_ms: int) -> Change:
     _raise_version(view, chat.chat_id)
-    view.delete(rows.member_key(chat.chat_id, user_id))
-    view.delete(rows.user_chat_key(user_id, chat.chat_id))
-    _count(view, chat, -1, now_ms)
+    view.delete(rows.member_key(chat.chat_id, member.user_id))
+    view.delete(rows.user_chat_key(member.user_id, chat.chat_id))
+    return Change(member, _count(view, chat, -1, now_ms))
 
 
 def _raise_version(view: View, chat_id: str) -> None:
@@ -206,6 +241,13 @@ def _raise_version(view: View, chat_id: str) -> None:
     put_standing(view, chat_id, row, msgspec.structs.replace(row.standing, members_version=version))
 
 
-def _count(view: View, chat: Chat, change: int, now_ms: int) -> None:
+def _count(view: View, chat: Chat, change: int, now_ms: int) -> int:
     counted = msgspec.structs.replace(chat, member_count=chat.member_count + change, updated_at=iso(now_ms))
     view.put(rows.chat_key(chat.chat_id), rows.CHAT.encode(counted))
+    return counted.member_count
+
+
+def _chats_of(look: Look, user_id: str) -> list[str]:
+    """Sorted here: in the keys, lengths go before texts."""
+    prefix = rows.user_chats_prefix(user_id)
+    return sorted([rows.last_text(key, prefix) for key, _ in look.scan(prefix, rows.after(prefix))])

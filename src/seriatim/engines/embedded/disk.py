@@ -4,13 +4,15 @@
 written without a sync, on the event loop, where it costs microseconds, and synced by a thread that may wait.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from rocksdict import (
     BlockBasedOptions,
+    BottommostLevelCompaction,
     Cache,
+    CompactOptions,
     DBCompressionType,
     DBRecoveryMode,
     Options,
@@ -21,7 +23,7 @@ from rocksdict import (
 )
 
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.domain.limits import STORE_CACHE_BYTES, STORE_LOG_BYTES_MAX, STORE_MEMTABLE_BYTES
+from seriatim.domain.limits import STORE_BLOOM_RATIO, STORE_CACHE_BYTES, STORE_LOG_BYTES_MAX, STORE_MEMTABLE_BYTES
 
 Changes = Mapping[bytes, bytes | None]  # None: the row goes
 
@@ -34,15 +36,11 @@ class Stalled(Exception):
     """The store is behind with moving rows to table files. Nothing was written; try again soon."""
 
 
-class Disk:
-    """One RocksDB, as it was written last, synced or not. `sync` and `reopen` belong to a thread, the rest to the loop.
+class ReadableDisk:
+    """The reading half of a RocksDB, however it was opened."""
 
-    Whoever reads here knows what is not synced yet: `Look` and `View` do.
-    """
-
-    def __init__(self, path: Path, *, create: bool) -> None:
-        self._path = path
-        self._db: Rdict | None = _open(path, create=create)
+    def __init__(self, db: Rdict) -> None:
+        self._db: Rdict | None = db
 
     def get(self, key: bytes) -> bytes | None:
         db = self._open_db()
@@ -52,6 +50,16 @@ class Disk:
             raise _unreadable(error) from error
         assert value is None or isinstance(value, bytes), "raw mode knows only bytes"
         return value
+
+    def get_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The row of each key, in one call: on the way of a send every microsecond counts."""
+        db = self._open_db()
+        try:
+            found = db.get(list(keys))
+        except Exception as error:
+            raise _unreadable(error) from error
+        assert isinstance(found, list), "a list of keys is answered with a list of rows"
+        return found
 
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows from `start` up to, but not with, `end`. Use it up or drop it before the next await."""
@@ -82,6 +90,31 @@ class Disk:
         except Exception as error:
             raise _unreadable(error) from error
 
+    def close(self) -> None:
+        db, self._db = self._db, None
+        if db is not None:
+            try:
+                db.close()
+            except Exception as error:
+                # What was acknowledged is in the log, whatever the last flush says.
+                raise DiskError(str(error)) from error
+
+    def _open_db(self) -> Rdict:
+        if self._db is None:
+            raise ServiceUnavailable("the data folder is not open at this moment")
+        return self._db
+
+
+class Disk(ReadableDisk):
+    """One RocksDB, as it was written last, synced or not. `sync` and `reopen` belong to a thread, the rest to the loop.
+
+    Whoever reads here knows what is not synced yet: `Look` and `View` do.
+    """
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        super().__init__(_open(path, create=create))
+        self._path = path
+
     def write(self, changes: Changes) -> None:
         """All of it or, after a crash, nothing; for good only after the next `sync`."""
         db = self._open_db()
@@ -111,19 +144,14 @@ class Disk:
             self.close()
         self._db = _open(self._path, create=False)
 
-    def close(self) -> None:
-        db, self._db = self._db, None
-        if db is not None:
-            try:
-                db.close()
-            except Exception as error:
-                # What was acknowledged is in the log, whatever the last flush says.
-                raise DiskError(str(error)) from error
-
-    def _open_db(self) -> Rdict:
-        if self._db is None:
-            raise ServiceUnavailable("the data folder is not open at this moment")
-        return self._db
+    def compact(self) -> None:
+        """Moves all rows to new table files, without those that were overwritten or deleted. It may take minutes."""
+        whole = CompactOptions()
+        whole.set_bottommost_level_compaction(BottommostLevelCompaction.force())
+        try:
+            self._open_db().compact_range(None, None, whole)
+        except Exception as error:
+            raise DiskError(str(error)) from error
 
 
 _WITHOUT_SYNC = WriteOptions()
@@ -132,24 +160,32 @@ _WITHOUT_SYNC.no_slowdown = True  # an error instead of a wait: the wait would h
 
 
 def _open(path: Path, *, create: bool) -> Rdict:
-    options = Options(raw_mode=True)
+    options = store_options()
     options.create_if_missing(create)
     options.set_error_if_exists(create)
+    try:
+        return Rdict(str(path), options)
+    except Exception as error:
+        raise DiskError(str(error)) from error
+
+
+def store_options() -> Options:
+    """What a reader of the files must agree with their writer about, and what makes both fast."""
+    options = Options(raw_mode=True)
     # A record cut short by a crash was never acknowledged. Any other damage to the log may have been: refuse it, where
     # the default would drop all that follows without a word.
     options.set_wal_recovery_mode(DBRecoveryMode.tolerate_corrupted_tail_records())
     options.set_compression_type(DBCompressionType.lz4())
     options.set_write_buffer_size(STORE_MEMTABLE_BYTES)
+    options.set_memtable_prefix_bloom_ratio(STORE_BLOOM_RATIO)
+    options.set_memtable_whole_key_filtering(True)
     options.set_max_total_wal_size(STORE_LOG_BYTES_MAX)
     options.set_keep_log_file_num(4)
     tables = BlockBasedOptions()
     tables.set_block_cache(Cache(STORE_CACHE_BYTES))
     tables.set_bloom_filter(10, False)  # most keys asked for on the way of a send are not there
     options.set_block_based_table_factory(tables)
-    try:
-        return Rdict(str(path), options)
-    except Exception as error:
-        raise DiskError(str(error)) from error
+    return options
 
 
 def _unreadable(error: Exception) -> ServiceUnavailable:

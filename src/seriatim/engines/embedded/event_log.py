@@ -67,15 +67,15 @@ class EmbeddedEventLog:
     async def append(
         self, operation: str, partition: Partition, events: Sequence[EventRow], *, timeout_s: float
     ) -> None:
-        end = 0
+        end, end_key = 0, rows.end_key(partition)
 
         def decide(view: View) -> None:
             nonlocal end
-            end = rows.NUMBER.found(view.get(rows.end_key(partition))) or 0
-            for event in events:
-                view.put(rows.event_key(partition, end), rows.EVENT.encode(event))
-                end += 1
-            view.put(rows.end_key(partition), rows.NUMBER.encode(end))
+            end = rows.NUMBER.found(view.get(end_key)) or 0
+            for key, event in zip(rows.event_keys(partition, end, len(events)), events, strict=True):
+                view.put(key, rows.EVENT.encode(event))
+            end += len(events)
+            view.put(end_key, rows.NUMBER.encode(end))
 
         await self.writer.call(operation, decide, timeout_s=timeout_s, applied=lambda: self._appended(partition, end))
 

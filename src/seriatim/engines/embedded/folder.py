@@ -8,7 +8,8 @@ store/   RocksDB's own files
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -78,10 +79,7 @@ class Folder:
             return cls(path, lock, Disk(path / "store", create=False))
         except DiskError as error:
             lock.release()
-            raise FolderDamaged(
-                f"the data folder {path} cannot be opened: {error}. Restore it from a backup; to look into it, copy it "
-                "first"
-            ) from error
+            raise unreadable(path, error) from error
         except BaseException:
             lock.release()
             raise
@@ -104,7 +102,7 @@ class Folder:
         return Stats(
             format=FORMAT,
             tables={table: self._table_stats(table) for table in rows.TABLES},
-            disk_bytes=sum(each.stat().st_size for each in sorted(self.path.rglob("*")) if each.is_file()),
+            disk_bytes=disk_bytes(self.path),
         )
 
     def _table_stats(self, table: str) -> TableStats:
@@ -113,6 +111,39 @@ class Folder:
             count += 1
             size += len(key) + len(value)
         return TableStats(count, size)
+
+
+def check_folder(path: Path) -> None:
+    """Raises `FolderError` unless this is a data folder of a known format. It looks only, and takes no lock."""
+    try:
+        _check_ours(path, create=False)
+        _check_format(path)
+    except OSError as error:
+        raise FolderError(f"the data folder {path} cannot be read: {error}; see to its owner and rights") from error
+
+
+def unreadable(path: Path, error: Exception) -> FolderDamaged:
+    return FolderDamaged(
+        f"the data folder {path} cannot be opened: {error}. Restore it from a backup; to look into it, copy it first"
+    )
+
+
+def disk_bytes(path: Path) -> int:
+    """Of all files in the folder."""
+    return _sizes(path.rglob("*"))
+
+
+def row_bytes(path: Path) -> int:
+    """Of the files that hold rows: tables and the write-ahead log."""
+    return _sizes([*(path / "store").glob("*.sst"), *(path / "store").glob("*.log")])
+
+
+def _sizes(files: Iterable[Path]) -> int:
+    total = 0
+    for each in files:
+        with suppress(FileNotFoundError):  # a running server removes files at any moment
+            total += each.stat().st_size if each.is_file() else 0
+    return total
 
 
 def _check_ours(path: Path, *, create: bool) -> None:

@@ -3,13 +3,13 @@
 Each write is one function over a `View`: it reads, judges and changes within one decision, which makes it atomic.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import CounterMissing
-from seriatim.domain.limits import READ_BYTES_MAX
+from seriatim.domain.limits import READ_BYTES_MAX, STORE_ITEMS_MAX
 from seriatim.domain.message import Sealed, Slot
 from seriatim.engines import store_rules as rules
 from seriatim.engines.embedded import rows
@@ -20,6 +20,7 @@ from seriatim.ports.message_log import (
     Allocation,
     Cancelled,
     CounterRepair,
+    DeliveryState,
     DirtyChat,
     Entry,
     KeyTaken,
@@ -30,34 +31,68 @@ from seriatim.ports.message_log import (
     SlotPage,
     SlotTaken,
     Standing,
+    Watermark,
 )
 
 Cause = KeyTaken | SlotTaken | SenderGone
 
 
-class EmbeddedMessageLog(MessageLog, CounterRepair):
-    """A handle on the messages of a folder. `token` is not kept: a repeated commit is known by what it wrote."""
+class EmbeddedDeliveryState(DeliveryState):
+    """The REST edge's handle: it has nothing to write with."""
 
     def __init__(self, folder: Folder) -> None:
         self._writer = folder.writer
+
+    async def newest_message(self, chat_id: str, *, at_most: int, timeout_s: float) -> int:
+        return await self._writer.look(
+            "newest_message", lambda look: _newest(look, chat_id, at_most, messages_only=True), timeout_s=timeout_s
+        )
+
+    async def watermarks(
+        self, pairs: Sequence[tuple[str, str]], *, timeout_s: float
+    ) -> Mapping[tuple[str, str], Watermark]:
+        rules.check_batch(len(pairs))
+        rules.check_distinct("pairs of a batch", pairs)
+
+        def read(look: Look) -> Mapping[tuple[str, str], Watermark]:
+            found = {pair: rows.WATERMARK.found(look.get(rows.watermark_key(*pair))) for pair in pairs}
+            return {pair: Watermark(row.sequence, row.updated_at_ms) for pair, row in found.items() if row is not None}
+
+        return await self._writer.look("watermarks", read, timeout_s=timeout_s)
+
+
+class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
+    """A handle on the messages of a folder. `token` is not kept: a repeated commit is known by what it wrote."""
+
+    @property
+    def transaction_items_max(self) -> int:
+        return STORE_ITEMS_MAX
 
     # --- a send -------------------------------------------------------------------------------------------------------
 
     async def lookup(
         self, chat_id: str, client_message_ids: Sequence[str], user_ids: Sequence[str], *, timeout_s: float
     ) -> Lookup:
-        rules.check_batch(len(client_message_ids) + len(user_ids) + 1)
+        rules.check_batch(len(client_message_ids) + len(user_ids) + 1, most=STORE_ITEMS_MAX)
         rules.check_distinct("keys of a lookup", client_message_ids)
         rules.check_distinct("users of a lookup", user_ids)
 
         def read(look: Look) -> Lookup:
-            prefix = rows.keys_prefix(chat_id)
-            keys = {each: rows.KEY.found(look.get(rows.idempotency_key(prefix, each))) for each in client_message_ids}
-            roles = {each: _role(look, chat_id, each) for each in user_ids}
+            asked = [*rows.idempotency_keys(chat_id, client_message_ids), *rows.member_keys(chat_id, user_ids)]
+            counted, *found = look.get_all([rows.counter_key(chat_id), *asked])
+            keys, members = found[: len(client_message_ids)], found[len(client_message_ids) :]
             return Lookup(
-                keys={name: key for name, key in keys.items() if key is not None},
-                roles={user_id: role for user_id, role in roles.items() if role is not None},
-                standing=_standing(look, chat_id),
+                keys={
+                    name: rows.KEY.decode(row)
+                    for name, row in zip(client_message_ids, keys, strict=True)
+                    if row is not None
+                },
+                roles={
+                    user_id: rows.MEMBERSHIP.decode(row).role
+                    for user_id, row in zip(user_ids, members, strict=True)
+                    if row is not None
+                },
+                standing=None if counted is None else rows.COUNTER.decode(counted).standing,
             )
 
         return await self._writer.look("lookup", read, timeout_s=timeout_s)
@@ -89,7 +124,7 @@ class EmbeddedMessageLog(MessageLog, CounterRepair):
             put_standing(view, chat_id, row, after)
             return Allocation(first=before.allocated + 1, last=after.allocated, members_version=before.members_version)
 
-        return await self._writer.call("allocate", decide, timeout_s=timeout_s)
+        return await self._writer.build("allocate", decide, timeout_s=timeout_s)
 
     async def persist(
         self,
@@ -101,20 +136,23 @@ class EmbeddedMessageLog(MessageLog, CounterRepair):
         now_s: int,
         timeout_s: float,
     ) -> Cancelled | None:
-        rules.check_commit(chat_id, entries, senders, token)
+        rules.check_commit(chat_id, entries, senders, token, items_max=STORE_ITEMS_MAX)
 
         def decide(view: View) -> Cancelled | None:
-            places = _places(chat_id, entries)
-            causes = _causes(view, places, now_s)
-            causes.extend(SenderGone(each) for each in senders if view.get(rows.member_key(chat_id, each)) is None)
+            slots_prefix = rows.slots_prefix(chat_id)
+            keys = rows.idempotency_keys(chat_id, [each.message.client_message_id for each in entries])
+            slots = [rows.slot_key(slots_prefix, each.message.sequence) for each in entries]
+            causes = _causes(view, keys, slots, now_s)
+            members = view.get_all(rows.member_keys(chat_id, senders))
+            causes.extend(SenderGone(each) for each, row in zip(senders, members, strict=True) if row is None)
             if causes:
-                return None if _is_repeat(view, places, entries) else Cancelled(tuple(causes))
-            for (key, slot), entry in zip(places, entries, strict=True):
+                return None if _is_repeat(view, keys, slots, entries) else Cancelled(tuple(causes))
+            for key, slot, entry in zip(keys, slots, entries, strict=True):
                 view.put(key, rows.KEY.encode(rules.key_of(entry)))
                 view.put(slot, rows.encode_slot(entry.message))
             return None
 
-        return await self._writer.call("persist", decide, timeout_s=timeout_s)
+        return await self._writer.build("persist", decide, timeout_s=timeout_s)
 
     async def seal(self, chat_id: str, sequence: int, *, created_at: str, timeout_s: float) -> Slot:
         rules.check_slot(sequence)
@@ -133,26 +171,17 @@ class EmbeddedMessageLog(MessageLog, CounterRepair):
     # --- reads --------------------------------------------------------------------------------------------------------
 
     async def read(self, chat_id: str, *, after: int, limit: int, timeout_s: float) -> SlotPage:
-        """A page ends at the limit without a look beyond, or when it grows heavy: `more` then says so."""
         rules.check_page(limit)
         prefix = rows.slots_prefix(chat_id)
         start, end = rows.slot_key(prefix, after + 1), rows.after(prefix)
+        return await self._writer.look("read", lambda look: _page(look.scan(start, end), limit), timeout_s=timeout_s)
 
-        def read(look: Look) -> SlotPage:
-            found: list[Slot] = []
-            weight = 0
-            for _, value in look.scan(start, end):
-                found.append(rows.decode_slot(value))
-                weight += len(value)
-                if len(found) == limit or weight >= READ_BYTES_MAX:
-                    return SlotPage(tuple(found), more=True)
-            return SlotPage(tuple(found), more=False)
-
-        return await self._writer.look("read", read, timeout_s=timeout_s)
-
-    async def newest_message(self, chat_id: str, *, at_most: int, timeout_s: float) -> int:
+    async def read_back(self, chat_id: str, *, before: int, limit: int, timeout_s: float) -> SlotPage:
+        rules.check_page(limit)
+        prefix = rows.slots_prefix(chat_id)
+        start = rows.slot_key(prefix, before - 1)
         return await self._writer.look(
-            "newest_message", lambda look: _newest(look, chat_id, at_most, messages_only=True), timeout_s=timeout_s
+            "read_back", lambda look: _page(look.scan_down(start, prefix), limit), timeout_s=timeout_s
         )
 
     async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
@@ -280,37 +309,37 @@ def put_counter(view: View, chat_id: str, before: CounterRow | None, row: Counte
     view.put(rows.counter_key(chat_id), rows.COUNTER.encode(row))
 
 
-def _places(chat_id: str, entries: Sequence[Entry]) -> list[tuple[bytes, bytes]]:
-    """For each entry where its key is written, and its message."""
-    keys, slots = rows.keys_prefix(chat_id), rows.slots_prefix(chat_id)
-    return [
-        (
-            rows.idempotency_key(keys, entry.message.client_message_id),
-            rows.slot_key(slots, entry.message.sequence),
-        )
-        for entry in entries
-    ]
-
-
-def _causes(view: View, places: Sequence[tuple[bytes, bytes]], now_s: int) -> list[Cause]:
+def _causes(view: View, keys: Sequence[bytes], slots: Sequence[bytes], now_s: int) -> list[Cause]:
     """Every key and slot that is taken, by the index of its entry."""
     causes: list[Cause] = []
-    for index, (key, slot) in enumerate(places):
-        taken = rows.KEY.found(view.get(key))
-        if taken is not None and taken.expires_at_s > now_s:
-            causes.append(KeyTaken(index, taken))
-        holder = view.get(slot)
+    for index, (key, holder) in enumerate(zip(view.get_all(keys), view.get_all(slots), strict=True)):
+        if key is not None:
+            taken = rows.KEY.decode(key)
+            if taken.expires_at_s > now_s:
+                causes.append(KeyTaken(index, taken))
         if holder is not None:
             causes.append(SlotTaken(index, rows.decode_slot(holder)))
     return causes
 
 
-def _is_repeat(view: View, places: Sequence[tuple[bytes, bytes]], entries: Sequence[Entry]) -> bool:
+def _is_repeat(view: View, keys: Sequence[bytes], slots: Sequence[bytes], entries: Sequence[Entry]) -> bool:
     """A message id is never given twice: whose every row is there already was committed by this very request."""
     return all(
         view.get(slot) == rows.encode_slot(entry.message) and view.get(key) == rows.KEY.encode(rules.key_of(entry))
-        for (key, slot), entry in zip(places, entries, strict=True)
+        for key, slot, entry in zip(keys, slots, entries, strict=True)
     )
+
+
+def _page(found: Iterator[tuple[bytes, bytes]], limit: int) -> SlotPage:
+    """A page ends at the limit without a look beyond, or when it grows heavy: `more` then says so."""
+    slots: list[Slot] = []
+    weight = 0
+    for _, value in found:
+        slots.append(rows.decode_slot(value))
+        weight += len(value)
+        if len(slots) == limit or weight >= READ_BYTES_MAX:
+            return SlotPage(tuple(slots), more=True)
+    return SlotPage(tuple(slots), more=False)
 
 
 def _standing(look: Look, chat_id: str) -> Standing | None:

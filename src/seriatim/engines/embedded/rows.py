@@ -3,14 +3,18 @@
 Format 1. A row, once written by a release, is read for ever: fields are added with a default, never renamed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import msgspec
 
+from seriatim.domain.account import Code, Session, User
 from seriatim.domain.chat import Chat, Membership
 from seriatim.domain.errors import InternalError
+from seriatim.domain.limits import ROW_IDS_MAX
 from seriatim.domain.message import Message, Sealed, Slot
+from seriatim.engines.request_key_rules import RequestRow
 from seriatim.ports.event_log import Headers, Partition
 from seriatim.ports.message_log import Key, Standing
 
@@ -31,6 +35,12 @@ TABLES: Mapping[str, bytes] = {
     "events": b"E",
     "event_ends": b"O",
     "group_offsets": b"G",
+    "users": b"A",
+    "phones": b"F",  # data.md keeps these sentinels among the users
+    "otp_requests": b"Q",
+    "sessions": b"L",
+    "user_sessions_index": b"I",
+    "api_idempotency": b"R",
 }
 
 
@@ -58,10 +68,8 @@ class Codec(Generic[T]):
     """One kind of value."""
 
     def __init__(self, kind: type[T]) -> None:
+        self.encode: Callable[[T], bytes] = msgspec.msgpack.Encoder().encode
         self._decoder = msgspec.msgpack.Decoder(kind)
-
-    def encode(self, row: T) -> bytes:
-        return _ENCODER.encode(row)
 
     def decode(self, value: bytes | memoryview) -> T:
         try:
@@ -74,14 +82,16 @@ class Codec(Generic[T]):
         return None if value is None else self.decode(value)
 
 
-_ENCODER = msgspec.msgpack.Encoder()
-
 CHAT = Codec(Chat)
 MEMBERSHIP = Codec(Membership)
 COUNTER = Codec(CounterRow)
 KEY = Codec(Key)
 WATERMARK = Codec(WatermarkRow)
 EVENT = Codec(EventRow)
+USER = Codec(User)
+CODE = Codec(Code)
+SESSION = Codec(Session)
+REQUEST = Codec(RequestRow)
 NUMBER = Codec(int)
 TEXT = Codec(str)
 
@@ -109,23 +119,28 @@ def is_message(value: bytes) -> bool:
 
 
 def chat_key(chat_id: str) -> bytes:
-    return b"C" + _text(chat_id)
+    return b"C" + _id(chat_id)
 
 
 def member_key(chat_id: str, user_id: str) -> bytes:
-    return b"M" + _text(chat_id) + _text(user_id)
+    return b"M" + _id(chat_id) + _id(user_id)
+
+
+def member_keys(chat_id: str, user_ids: Sequence[str]) -> list[bytes]:
+    prefix = members_prefix(chat_id)
+    return [prefix + _id(each) for each in user_ids]
 
 
 def members_prefix(chat_id: str) -> bytes:
-    return b"M" + _text(chat_id)
+    return b"M" + _id(chat_id)
 
 
 def user_chat_key(user_id: str, chat_id: str) -> bytes:
-    return b"U" + _text(user_id) + _text(chat_id)
+    return b"U" + _id(user_id) + _id(chat_id)
 
 
 def user_chats_prefix(user_id: str) -> bytes:
-    return b"U" + _text(user_id)
+    return b"U" + _id(user_id)
 
 
 def pair_row_key(pair: str) -> bytes:
@@ -133,11 +148,11 @@ def pair_row_key(pair: str) -> bytes:
 
 
 def counter_key(chat_id: str) -> bytes:
-    return b"N" + _text(chat_id)
+    return b"N" + _id(chat_id)
 
 
 def dirty_key(dirty_at_ms: int, chat_id: str) -> bytes:
-    return b"D" + _number(dirty_at_ms) + _text(chat_id)
+    return b"D" + _number(dirty_at_ms) + _id(chat_id)
 
 
 def split_dirty_key(key: bytes) -> tuple[int, str]:
@@ -145,7 +160,7 @@ def split_dirty_key(key: bytes) -> tuple[int, str]:
 
 
 def slots_prefix(chat_id: str) -> bytes:
-    return b"S" + _text(chat_id)
+    return b"S" + _id(chat_id)
 
 
 def slot_key(prefix: bytes, sequence: int) -> bytes:
@@ -154,7 +169,7 @@ def slot_key(prefix: bytes, sequence: int) -> bytes:
 
 
 def keys_prefix(chat_id: str) -> bytes:
-    return b"K" + _text(chat_id)
+    return b"K" + _id(chat_id)
 
 
 def idempotency_key(prefix: bytes, client_message_id: str) -> bytes:
@@ -162,8 +177,13 @@ def idempotency_key(prefix: bytes, client_message_id: str) -> bytes:
     return prefix + _text(client_message_id)
 
 
+def idempotency_keys(chat_id: str, client_message_ids: Sequence[str]) -> list[bytes]:
+    prefix = keys_prefix(chat_id)
+    return [prefix + _text(each) for each in client_message_ids]
+
+
 def watermark_key(user_id: str, chat_id: str) -> bytes:
-    return b"W" + _text(user_id) + _text(chat_id)
+    return b"W" + _id(user_id) + _id(chat_id)
 
 
 def topic_key(topic: str) -> bytes:
@@ -172,6 +192,11 @@ def topic_key(topic: str) -> bytes:
 
 def event_key(partition: Partition, offset: int) -> bytes:
     return b"E" + _partition(partition) + _number(offset)
+
+
+def event_keys(partition: Partition, first: int, count: int) -> list[bytes]:
+    prefix = events_prefix(partition)
+    return [prefix + _number(offset) for offset in range(first, first + count)]
 
 
 def events_prefix(partition: Partition) -> bytes:
@@ -190,6 +215,34 @@ def offsets_prefix(group: str) -> bytes:
     return b"G" + _text(group)
 
 
+def user_key(user_id: str) -> bytes:
+    return b"A" + _id(user_id)
+
+
+def phone_key(phone_hash: str) -> bytes:
+    return b"F" + _text(phone_hash)
+
+
+def code_key(phone_hash: str) -> bytes:
+    return b"Q" + _text(phone_hash)
+
+
+def session_key(session_id: str) -> bytes:
+    return b"L" + _text(session_id)
+
+
+def user_session_key(user_id: str, session_id: str) -> bytes:
+    return b"I" + _id(user_id) + _text(session_id)
+
+
+def user_sessions_prefix(user_id: str) -> bytes:
+    return b"I" + _id(user_id)
+
+
+def request_key(scope: str, key: str) -> bytes:
+    return b"R" + _text(scope) + _text(key)
+
+
 def last_number(key: bytes) -> int:
     """The sequence of a slot, the offset of an event."""
     return int.from_bytes(key[-8:], "big")
@@ -200,13 +253,28 @@ def last_text(key: bytes, prefix: bytes) -> str:
     return key[len(prefix) + 2 :].decode()
 
 
+def first_text(key: bytes) -> str:
+    """The chat of a slot, the topic of an event: what follows the letter of the table."""
+    return key[3 : 3 + int.from_bytes(key[1:3], "big")].decode()
+
+
+def texts(key: bytes) -> list[str]:
+    """All texts of a key that consists of nothing else."""
+    found, position = list[str](), 1
+    while position < len(key):
+        end = position + 2 + int.from_bytes(key[position : position + 2], "big")
+        found.append(key[position + 2 : end].decode())
+        position = end
+    return found
+
+
 def after(prefix: bytes) -> bytes:
     """The first key beyond all that begin with `prefix`."""
     stem = prefix.rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1])
 
 
-_NUMBER_MAX = 2**64 - 1
+NUMBER_MAX = 2**64 - 1
 
 
 def _text(text: str) -> bytes:
@@ -215,10 +283,18 @@ def _text(text: str) -> bytes:
     return len(raw).to_bytes(2, "big") + raw
 
 
+@lru_cache(maxsize=ROW_IDS_MAX)
+def _id(text: str) -> bytes:
+    """As `_text`, for what is asked for again and again."""
+    return _text(text)
+
+
 def _number(number: int) -> bytes:
     """Asked for beyond what a row can hold, the nearest that it can is meant."""
-    return min(max(number, 0), _NUMBER_MAX).to_bytes(8, "big")
+    if 0 <= number <= NUMBER_MAX:
+        return number.to_bytes(8, "big")
+    return (0 if number < 0 else NUMBER_MAX).to_bytes(8, "big")
 
 
 def _partition(partition: Partition) -> bytes:
-    return _text(partition.topic) + partition.number.to_bytes(4, "big")
+    return _id(partition.topic) + partition.number.to_bytes(4, "big")

@@ -1,12 +1,16 @@
-"""What is kept for a time only: idempotency keys that expired and events past their retention.
+"""What is kept for a time only: keys, codes and sessions that expired, and events past their retention.
 
 A sweep looks at a bounded number of rows and remembers where it stopped; call it again and again.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from seriatim.domain.limits import EVENT_RETENTION_S, LETTER_RETENTION_S, STORE_TIMEOUT_S, SWEEP_ROWS_MAX
+from seriatim.engines.account_rules import code_kept_until_ms
 from seriatim.engines.embedded import rows
+from seriatim.engines.embedded.accounts import drop_session
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.writer import View
@@ -14,10 +18,13 @@ from seriatim.ports.event_log import DEAD_LETTERS, Partition
 
 
 class Swept(msgspec.Struct, frozen=True):
-    """How many rows were removed."""
+    """How many rows were removed. An index row goes with its session and is not counted."""
 
     keys: int
     events: int
+    codes: int = 0
+    sessions: int = 0
+    requests: int = 0
 
 
 class Sweeper:
@@ -27,23 +34,32 @@ class Sweeper:
         self._disk = folder.disk
         self._writer = folder.writer
         self._partitions = log.all_partitions()
-        self._next_key = _KEYS
+        self._keys = _Table("idempotency_keys", lambda value: 1000 * rows.KEY.decode(value).expires_at_s)
+        self._codes = _Table("otp_requests", lambda value: code_kept_until_ms(rows.CODE.decode(value)))
+        self._sessions = _Table("sessions", lambda value: rows.SESSION.decode(value).expires_at_ms, _remove_session)
+        self._requests = _Table("api_idempotency", lambda value: rows.REQUEST.decode(value).expires_at_ms)
         self._next_partition = 0
         self._starts: dict[Partition, int] = {}
 
     async def sweep(self, now_ms: int) -> Swept:
         """Raises `ServiceUnavailable` when the folder is not writable; the next sweep takes up the rest."""
-        return Swept(keys=await self._sweep_keys(now_ms // 1000), events=await self._sweep_events(now_ms))
+        return Swept(
+            keys=await self._sweep_table(self._keys, now_ms),
+            events=await self._sweep_events(now_ms),
+            codes=await self._sweep_table(self._codes, now_ms),
+            sessions=await self._sweep_table(self._sessions, now_ms),
+            requests=await self._sweep_table(self._requests, now_ms),
+        )
 
-    async def _sweep_keys(self, now_s: int) -> int:
-        """Walks through all keys, round after round: an index by expiry would cost every send one more row."""
-        start, self._next_key = self._next_key, _KEYS
+    async def _sweep_table(self, table: "_Table", now_ms: int) -> int:
+        """Walks through all rows, round after round: an index by expiry would cost every send one more row."""
+        start, table.next_key = table.next_key, table.prefix
         expired: list[bytes] = []
-        for looked_at, (key, value) in enumerate(self._disk.scan(start, rows.after(_KEYS))):
+        for looked_at, (key, value) in enumerate(self._disk.scan(start, rows.after(table.prefix))):
             if looked_at == SWEEP_ROWS_MAX:
-                self._next_key = key
+                table.next_key = key
                 break
-            if rows.KEY.decode(value).expires_at_s <= now_s:
+            if table.ends_at_ms(value) <= now_ms:
                 expired.append(key)
         if not expired:
             return 0
@@ -51,10 +67,10 @@ class Sweeper:
         def decide(view: View) -> int:
             removed = 0
             for key in expired:
-                row = rows.KEY.found(view.get(key))
-                # A send may have taken the expired key for a new message since we looked.
-                if row is not None and row.expires_at_s <= now_s:
-                    view.delete(key)
+                value = view.get(key)
+                # Since we looked, somebody may have put a new row in the place of the expired one.
+                if value is not None and table.ends_at_ms(value) <= now_ms:
+                    table.remove(view, key, value)
                     removed += 1
             return removed
 
@@ -87,4 +103,20 @@ class Sweeper:
         return await self._writer.call("sweep", decide, timeout_s=STORE_TIMEOUT_S)
 
 
-_KEYS = rows.TABLES["idempotency_keys"]
+def _remove(view: View, key: bytes, _: bytes) -> None:
+    view.delete(key)
+
+
+def _remove_session(view: View, _: bytes, value: bytes) -> None:
+    drop_session(view, rows.SESSION.decode(value))
+
+
+class _Table:
+    """A table of rows that end, how far the sweep has come in it, and how one of them goes."""
+
+    def __init__(
+        self, name: str, ends_at_ms: Callable[[bytes], int], remove: Callable[[View, bytes, bytes], None] = _remove
+    ) -> None:
+        self.prefix = self.next_key = rows.TABLES[name]
+        self.ends_at_ms = ends_at_ms
+        self.remove = remove

@@ -2,6 +2,7 @@
 
 A request is decided at once, on the event loop, against everything decided before it. Its answer, a refusal too,
 waits until all that the decision rests on is synced; so does a read that met rows on their way to the disk.
+Only `build` answers before: to who goes on within this process, and tells nobody before a later answer of ours.
 A thread does the waiting for the disk and nothing else.
 """
 
@@ -15,6 +16,7 @@ from typing import Generic, TypeVar
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable, Throttled
 from seriatim.domain.limits import REOPEN_RETRY_S, STALL_RETRY_S, WRITES_WAITING_MAX
 from seriatim.engines.embedded.disk import Changes, Disk, DiskError, Stalled
+from seriatim.engines.embedded.group import Group, Waiter
 
 T = TypeVar("T")
 
@@ -34,6 +36,12 @@ class View:
             return self._decided[key]
         return self._disk.get(key)
 
+    def get_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The row of each key."""
+        if self.changes or not self._decided.keys().isdisjoint(keys):
+            return [self.get(key) for key in keys]
+        return self._disk.get_all(keys)
+
     def put(self, key: bytes, value: bytes) -> None:
         self.changes[key] = value
 
@@ -42,32 +50,50 @@ class View:
 
 
 class Look:
-    """The rows as one read finds them. It takes note when it meets one that is not synced yet."""
+    """The rows as one read finds them on the disk. It takes note when it meets one that is not synced yet.
 
-    def __init__(self, disk: Disk, on_their_way: Changes, going: Sequence[bytes]) -> None:
+    `outdated`: a row of another value, or none, was answered by `build` and is not even written yet.
+    """
+
+    def __init__(self, disk: Disk, syncing: Group, gathering: Group) -> None:
         self.unsynced = False
+        self.outdated = False
         self._disk = disk
-        self._on_their_way = on_their_way
-        self._going = going
+        self._written = syncing.changes
+        self._going = syncing.going
+        self._built = gathering.built
 
     def get(self, key: bytes) -> bytes | None:
-        if key in self._on_their_way:
+        if key in self._built:
+            self.outdated = True
+        elif key in self._written:
             self.unsynced = True
         return self._disk.get(key)
 
+    def get_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """The row of each key."""
+        self.outdated = self.outdated or not self._built.keys().isdisjoint(keys)
+        self.unsynced = self.unsynced or not self._written.keys().isdisjoint(keys)
+        return self._disk.get_all(keys)
+
     def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows from `start` up to, but not with, `end`."""
-        return self._noting(self._disk.scan(start, end), any(start <= key < end for key in self._going))
+        self._note(lambda key: start <= key < end)
+        return self._noting(self._disk.scan(start, end))
 
     def scan_down(self, start: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows from `start`, that one included, downwards, as long as they begin with `prefix`."""
-        return self._noting(self._disk.scan_down(start, prefix), any(key.startswith(prefix) for key in self._going))
+        self._note(lambda key: prefix <= key <= start)
+        return self._noting(self._disk.scan_down(start, prefix))
 
-    def _noting(self, found: Iterator[tuple[bytes, bytes]], missing: bool) -> Iterator[tuple[bytes, bytes]]:
-        """`missing`: a row of this range was deleted, and the deletion is not synced."""
-        self.unsynced = self.unsynced or missing
+    def _note(self, within: Callable[[bytes], bool]) -> None:
+        """What is not there to be met: rows that are not written, and rows that are gone but might come back."""
+        self.outdated = self.outdated or any(map(within, self._built))
+        self.unsynced = self.unsynced or any(map(within, self._going))
+
+    def _noting(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         for row in found:
-            if row[0] in self._on_their_way:
+            if row[0] in self._written:
                 self.unsynced = True
             yield row
 
@@ -78,8 +104,8 @@ class Writer:
     def __init__(self, disk: Disk) -> None:
         self.mended: list[Callable[[], None]] = []  # called after the folder was opened anew
         self._disk = disk
-        self._gathering = _Group()
-        self._syncing: _Group | None = None
+        self._gathering = Group()
+        self._syncing: Group | None = None
         self._begins = False
         self._broken: str | None = None
         self._closed = False
@@ -102,19 +128,22 @@ class Writer:
 
         `applied` is called at that moment, whether or not anyone still waits. Too many waiting: `Throttled`.
         """
-        if timeout_s <= 0:
-            raise OutcomeUnknown(f"{operation}: no time left")
-        self._check_working()
-        if len(self._gathering.waiting) >= WRITES_WAITING_MAX:
-            raise Throttled("the disk is slower than the requests; retry after a pause")
-        view = View(self._disk, self._gathering.changes)
-        decision = _Decision(decide, view)
-        if not view.changes and not self._gathering.changes and self._syncing is None:
-            await asyncio.sleep(0)  # nothing to wait for; but who asks in a loop must let others run
-        else:
-            self._gathering.changes.update(view.changes)
-            await self._wait(self._gathering, operation, applied if decision.refusal is None else None, timeout_s)
-        return decision.outcome()
+        view, decision = self._decide(operation, decide, timeout_s)
+        return await self._settled(operation, view, decision, applied, timeout_s)
+
+    async def build(self, operation: str, decide: Callable[[View], T], *, timeout_s: float) -> T:
+        """What `decide` returns, at once, if it changed something; else as `call`.
+
+        The changes stand as long as this process does, even if the disk fails meanwhile. Once it is gone, whatever
+        was written later is there only if they are: so nobody outside may hear of them before a later `call` or `look`.
+        """
+        view, decision = self._decide(operation, decide, timeout_s)
+        if decision.refusal is not None or not view.changes:
+            return await self._settled(operation, view, decision, None, timeout_s)
+        self._gathering.changes.update(view.changes)
+        self._gathering.built.update(view.changes)
+        self._begin_soon(asyncio.get_running_loop())
+        return decision.result
 
     async def look(self, operation: str, read: Callable[[Look], T], *, timeout_s: float) -> T:
         """What `read` finds: all that was answered before this call, and nothing that a loss of power could undo."""
@@ -122,16 +151,22 @@ class Writer:
             raise OutcomeUnknown(f"{operation}: no time left")
         await asyncio.sleep(0)  # a caller may read page after page: others must run, too
         self._check_working()
-        group = self._syncing or _NOTHING
-        look = Look(self._disk, group.changes, group.going)
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        look = Look(self._disk, self._syncing or _NOTHING, self._gathering)
         found = read(look)
-        if look.unsynced:
-            await self._wait(group, operation, None, timeout_s)
+        if look.outdated:
+            # What was answered before this call is on the disk once this group is. What comes later need not be seen.
+            await self._wait(self._gathering, operation, None, deadline)
+            self._check_working()
+            look = Look(self._disk, self._syncing or _NOTHING, _NOTHING)
+            found = read(look)
+        if look.unsynced and self._syncing is not None:
+            await self._wait(self._syncing, operation, None, deadline)
         return found
 
     async def idle(self) -> None:
         """Returns when nothing is waiting for the disk."""
-        while self._syncing is not None or self._gathering.waiting:
+        while self._syncing is not None or self._gathering.asked:
             if self._idle is None or self._idle.done():
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)
@@ -148,17 +183,44 @@ class Writer:
 
     # --- on the event loop --------------------------------------------------------------------------------------------
 
-    async def _wait(
-        self, group: "_Group", operation: str, applied: Callable[[], None] | None, timeout_s: float
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        waiter = _Waiter(loop.create_future(), operation, deadline, applied)
-        group.waiting.append(waiter)
+    def _decide(self, operation: str, decide: Callable[[View], T], timeout_s: float) -> "tuple[View, _Decision[T]]":
+        if timeout_s <= 0:
+            raise OutcomeUnknown(f"{operation}: no time left")
+        self._check_working()
+        if self._gathering.asked >= WRITES_WAITING_MAX:
+            raise Throttled("the disk is slower than the requests; retry after a pause")
+        view = View(self._disk, self._gathering.changes)
+        return view, _Decision(decide, view)
+
+    async def _settled(
+        self,
+        operation: str,
+        view: View,
+        decision: "_Decision[T]",
+        applied: Callable[[], None] | None,
+        timeout_s: float,
+    ) -> T:
+        if not view.changes and not self._gathering.changes and self._syncing is None:
+            await asyncio.sleep(0)  # nothing to wait for; but who asks in a loop must let others run
+        else:
+            loop = asyncio.get_running_loop()
+            self._gathering.changes.update(view.changes)
+            self._begin_soon(loop)
+            only_if_done = applied if decision.refusal is None else None
+            await self._wait(self._gathering, operation, only_if_done, loop.time() + timeout_s)
+        return decision.outcome()
+
+    def _begin_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._gathering.asked += 1
         if self._syncing is None and not self._begins:
             # At the end of this turn, so that all who ask in the same turn share the first sync.
             self._begins = True
             loop.call_soon(self._begin, loop)
+
+    async def _wait(self, group: Group, operation: str, applied: Callable[[], None] | None, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(loop.create_future(), operation, deadline, applied)
+        group.waiting.append(waiter)
         self._watch(loop, deadline)
         await waiter.future
 
@@ -192,10 +254,9 @@ class Writer:
             loop.call_later(STALL_RETRY_S, self._begin, loop)
             return
         except (DiskError, ServiceUnavailable) as error:
-            self._gathering = _Group()
-            self._break(loop, group, error)
+            self._break(loop, error)
             return
-        self._gathering = _Group()
+        self._gathering = Group()
         self._syncing = group
         group.going = [key for key, value in group.changes.items() if value is None]
         if group.changes:
@@ -204,26 +265,27 @@ class Writer:
             self._synced(loop, None)
 
     def _synced(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
-        group, self._syncing = self._syncing, None
-        if group is None:
-            return
         if error is not None:
-            self._break(loop, group, error)
+            self._break(loop, error)
             return
-        group.answer()
-        if self._gathering.waiting:
+        group, self._syncing = self._syncing, None
+        if group is not None:
+            group.answer()
+        if self._gathering.asked:
             self._begin(loop)
         else:
             self._settle()
 
-    def _break(self, loop: asyncio.AbstractEventLoop, group: "_Group", error: Exception) -> None:
-        """Whether `group` is in the log shows when that is read again. What was decided after it falls with it."""
+    def _break(self, loop: asyncio.AbstractEventLoop, error: Exception) -> None:
+        """Nobody who waits can know. But what `build` answered is built upon, so all that was decided is done again."""
         self._broken = str(error)
-        group.fail(OutcomeUnknown, f"the write to the data folder failed: {error}")
-        later, self._gathering = self._gathering, _Group()
-        later.fail(ServiceUnavailable, f"an earlier write to the data folder failed: {error}")
+        groups = (self._syncing or _NOTHING, self._gathering)
+        self._syncing, self._gathering = None, Group()
+        for group in groups:
+            group.fail(f"the write to the data folder failed: {error}")
         self._settle()
-        self._jobs.put((loop, _Job(self._mend, self._mended)))
+        undone = {**groups[0].changes, **groups[1].changes}
+        self._jobs.put((loop, _Job(lambda: self._mend(undone), self._mended)))
 
     def _mended(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
         if error is None:
@@ -257,12 +319,15 @@ class Writer:
             with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
                 loop.call_soon_threadsafe(job.then, loop, error)
 
-    def _mend(self) -> None:
+    def _mend(self, undone: Changes) -> None:
+        """Whichever of these changes the log kept: after it they are all there, in the order of their decisions."""
         while True:
             try:
                 self._disk.reopen()
+                self._disk.write(undone)
+                self._disk.sync()
                 return
-            except DiskError:
+            except (DiskError, Stalled):
                 if self._stop.wait(REOPEN_RETRY_S):
                     raise
 
@@ -298,47 +363,4 @@ class _Decision(Generic[T]):
         return self.result
 
 
-class _Waiter:
-    __slots__ = ("applied", "deadline", "future", "operation")
-
-    def __init__(
-        self, future: asyncio.Future[None], operation: str, deadline: float, applied: Callable[[], None] | None
-    ) -> None:
-        self.future = future
-        self.operation = operation
-        self.deadline = deadline
-        self.applied = applied
-
-
-class _Group:
-    """Requests that share one sync. `going` are the rows that they delete."""
-
-    __slots__ = ("changes", "going", "waiting")
-
-    def __init__(self) -> None:
-        self.changes: dict[bytes, bytes | None] = {}
-        self.going: list[bytes] = []
-        self.waiting: list[_Waiter] = []
-
-    def answer(self) -> None:
-        for waiter in self.waiting:
-            if waiter.applied is not None:
-                waiter.applied()
-            if not waiter.future.done():
-                waiter.future.set_result(None)
-
-    def fail(self, kind: type[ServiceUnavailable], message: str) -> None:
-        for waiter in self.waiting:
-            if not waiter.future.done():
-                waiter.future.set_exception(kind(message))
-
-    def expire(self, now: float) -> None:
-        for waiter in self.still_waiting():
-            if waiter.deadline <= now:
-                waiter.future.set_exception(OutcomeUnknown(f"{waiter.operation}: no answer from the disk in time"))
-
-    def still_waiting(self) -> list[_Waiter]:
-        return [waiter for waiter in self.waiting if not waiter.future.done()]
-
-
-_NOTHING = _Group()
+_NOTHING = Group()

@@ -1,4 +1,4 @@
-"""`Catalog` and `Roster` in memory: the conditions of spec/data.md W5-W10, checked where the rows are written.
+"""`Catalog` and `Roster` in memory: the conditions of spec/data.md W5-W12, checked where the rows are written.
 
 The caller has checked the same rules before; here they are checked again, so that a race cannot slip through.
 """
@@ -18,6 +18,7 @@ from seriatim.domain.chat import (
     check_may_change_role,
     check_may_leave,
     check_may_remove,
+    check_may_rename,
     pair_key,
 )
 from seriatim.domain.errors import AlreadyAMember, AlreadyExists, ChatFull, CounterMissing, InternalError, NotAMember
@@ -26,7 +27,7 @@ from seriatim.domain.times import iso
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.wire import Wire
 from seriatim.engines.store_rules import NEW_STANDING
-from seriatim.ports.catalog import Catalog, Members, Roster
+from seriatim.ports.catalog import Catalog, Change, Members, Roster
 
 
 class MemoryRoster(Roster):
@@ -95,10 +96,10 @@ class MemoryCatalog(MemoryRoster, Catalog):
 
     async def add_member(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
-    ) -> Membership:
+    ) -> Change:
         store = self._store
 
-        def apply() -> Membership:
+        def apply() -> Change:
             caller, chat = _group_of(store, chat_id, by)
             check_may_add(caller.role, role)
             present = store.members(chat_id).get(user_id)
@@ -108,52 +109,72 @@ class MemoryCatalog(MemoryRoster, Catalog):
                 raise ChatFull(f"a group has at most {GROUP_MEMBERS_MAX} members")
             added = Membership(chat_id=chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=by)
             store.put_member(added, _raise_version(store, chat_id))
-            _count(store, chat, +1, now_ms)
-            return added
+            return Change(added, _count(store, chat, +1, now_ms))
 
         return await self._wire.call(
             "add_member", apply, timeout_s=timeout_s, finish=lambda: store.index_member(chat_id, user_id)
         )
 
-    async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> None:
+    async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> Change:
         store = self._store
 
-        def apply() -> None:
+        def apply() -> Change:
             caller, chat = _group_of(store, chat_id, by)
             target = store.members(chat_id).get(user_id)
             check_may_remove(by, caller.role, user_id, target.role if target else None)
-            store.drop_member(chat_id, user_id, _raise_version(store, chat_id))
-            _count(store, chat, -1, now_ms)
+            return _drop(store, chat, user_id, now_ms)
 
-        await self._wire.call(
+        return await self._wire.call(
             "remove_member", apply, timeout_s=timeout_s, finish=lambda: store.index_member(chat_id, user_id)
         )
 
-    async def leave(self, chat_id: str, user_id: str, *, now_ms: int, timeout_s: float) -> None:
+    async def leave(self, chat_id: str, user_id: str, *, now_ms: int, timeout_s: float) -> Change:
         store = self._store
 
-        def apply() -> None:
+        def apply() -> Change:
             leaver, chat = _group_of(store, chat_id, user_id)
             check_may_leave(leaver.role)
-            store.drop_member(chat_id, user_id, _raise_version(store, chat_id))
-            _count(store, chat, -1, now_ms)
+            return _drop(store, chat, user_id, now_ms)
 
-        await self._wire.call("leave", apply, timeout_s=timeout_s, finish=lambda: store.index_member(chat_id, user_id))
+        return await self._wire.call(
+            "leave", apply, timeout_s=timeout_s, finish=lambda: store.index_member(chat_id, user_id)
+        )
 
     async def change_role(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
-    ) -> Membership:
+    ) -> Change:
         store = self._store
 
-        def apply() -> Membership:
-            caller, _ = _group_of(store, chat_id, by)
+        def apply() -> Change:
+            caller, chat = _group_of(store, chat_id, by)
             target = store.members(chat_id).get(user_id)
             check_may_change_role(by, caller.role, user_id, target.role if target else None, role)
             changed = msgspec.structs.replace(store.members(chat_id)[user_id], role=role)
             store.put_member(changed, _raise_version(store, chat_id))
-            return changed
+            return Change(changed, chat.member_count)
 
         return await self._wire.call("change_role", apply, timeout_s=timeout_s)
+
+    async def rename(self, chat_id: str, name: str | None, *, by: str, now_ms: int, timeout_s: float) -> Chat:
+        store = self._store
+
+        def apply() -> Chat:
+            caller, chat = _group_of(store, chat_id, by)
+            check_may_rename(caller.role)
+            store.chats[chat_id] = renamed = msgspec.structs.replace(chat, name=name, updated_at=iso(now_ms))
+            return renamed
+
+        return await self._wire.call("rename", apply, timeout_s=timeout_s)
+
+    async def mute(self, chat_id: str, user_id: str, until: str | None, *, timeout_s: float) -> Membership:
+        store = self._store
+
+        def apply() -> Membership:
+            muted = msgspec.structs.replace(_member_of(store, chat_id, user_id), muted_until=until)
+            store.note_member(muted)
+            return muted
+
+        return await self._wire.call("mute", apply, timeout_s=timeout_s)
 
     async def chat(self, chat_id: str, *, timeout_s: float) -> Chat | None:
         return await self._wire.call("chat", lambda: self._store.chats.get(chat_id), timeout_s=timeout_s)
@@ -161,6 +182,15 @@ class MemoryCatalog(MemoryRoster, Catalog):
     async def membership(self, chat_id: str, user_id: str, *, timeout_s: float) -> Membership | None:
         store = self._store
         return await self._wire.call("membership", lambda: store.members(chat_id).get(user_id), timeout_s=timeout_s)
+
+    async def memberships(self, chat_id: str, *, timeout_s: float) -> Sequence[Membership]:
+        def apply() -> Sequence[Membership]:
+            return [row for _, row in sorted(self._store.members(chat_id).items())]
+
+        return await self._wire.call("memberships", apply, timeout_s=timeout_s)
+
+    async def memberships_of(self, user_id: str, *, timeout_s: float) -> Sequence[Membership]:
+        return await self._wire.call("memberships_of", lambda: self._store.memberships_of(user_id), timeout_s=timeout_s)
 
     async def chats_of(self, user_id: str, *, timeout_s: float) -> Sequence[str]:
         return await self._wire.call("chats_of", lambda: self._store.chats_of(user_id), timeout_s=timeout_s)
@@ -184,12 +214,23 @@ def _create(store: MemoryStore, chat: Chat, roles: dict[str, Role], now_ms: int)
 
 def _group_of(store: MemoryStore, chat_id: str, user_id: str) -> tuple[Membership, Chat]:
     """The caller's membership comes first: outsiders learn nothing about the chat, not even whether it exists."""
-    member = store.members(chat_id).get(user_id)
-    if member is None:
-        raise NotAMember("you are not a member of this chat, or it does not exist")
+    member = _member_of(store, chat_id, user_id)
     chat = store.chats[chat_id]
     check_group(chat.chat_type)
     return member, chat
+
+
+def _member_of(store: MemoryStore, chat_id: str, user_id: str) -> Membership:
+    member = store.members(chat_id).get(user_id)
+    if member is None:
+        raise NotAMember("you are not a member of this chat, or it does not exist")
+    return member
+
+
+def _drop(store: MemoryStore, chat: Chat, user_id: str, now_ms: int) -> Change:
+    ended = store.members(chat.chat_id)[user_id]
+    store.drop_member(chat.chat_id, user_id, _raise_version(store, chat.chat_id))
+    return Change(ended, _count(store, chat, -1, now_ms))
 
 
 def _raise_version(store: MemoryStore, chat_id: str) -> int:
@@ -202,6 +243,7 @@ def _raise_version(store: MemoryStore, chat_id: str) -> int:
     return raised.members_version
 
 
-def _count(store: MemoryStore, chat: Chat, change: int, now_ms: int) -> None:
+def _count(store: MemoryStore, chat: Chat, change: int, now_ms: int) -> int:
     counted = msgspec.structs.replace(chat, member_count=chat.member_count + change, updated_at=iso(now_ms))
     store.chats[chat.chat_id] = counted
+    return counted.member_count

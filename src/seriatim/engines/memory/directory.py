@@ -97,35 +97,56 @@ class MemoryRegistry:
         self._members.pop(chat_id, None)
         if members.user_ids:
             self._members[chat_id] = (members, now_ms + _MEMBER_CACHE_TTL_MS)
+        self._drop_long_expired(now_ms)
 
     def forget(self, chat_id: str) -> None:
         self._members.pop(chat_id, None)
+
+    def _drop_long_expired(self, now_ms: int) -> None:
+        """Oldest first, so the cache holds the chats of the last minutes and no more, by whichever clock is slowest."""
+        while self._members:
+            oldest = next(iter(self._members))
+            if self._members[oldest][1] + _MEMBER_CACHE_TTL_MS > now_ms:
+                return
+            del self._members[oldest]
 
     def _live(self, sets: dict[str, "_ExpiringSet"], name: str, now_ms: int) -> Sequence[Registration]:
         known = sets.get(name)
         if known is None:
             return ()
+        if now_ms < known.live_until_ms:
+            return known.live
         if now_ms >= known.expires_ms:
             del sets[name]
             return ()
         live: list[Registration] = []
+        first_ms = known.expires_ms
         for connection_id in list(known.ids):
             registration, expires_ms = self._connections.get(connection_id, (None, 0))
             if registration is not None and now_ms < expires_ms:
                 live.append(registration)
+                first_ms = min(first_ms, expires_ms)
             else:
                 # A sibling device keeps the set alive, so the dead leave it only when somebody looks.
                 self._connections.pop(connection_id, None)
                 _discard(sets, name, connection_id)
-        return tuple(live)
+        known.live, known.live_until_ms = tuple(live), first_ms
+        return known.live
 
 
 class _ExpiringSet:
-    """A set with one lifetime for all its ids, renewed by each addition. A dict keeps its order reproducible."""
+    """A set with one lifetime for all its ids, renewed by each addition. A dict keeps its order reproducible.
+
+    `live`: what a look found, for every message asks anew; good until the first of them expires or the set changes.
+    """
+
+    __slots__ = ("expires_ms", "ids", "live", "live_until_ms")
 
     def __init__(self) -> None:
         self.ids: dict[str, None] = {}
         self.expires_ms = 0
+        self.live: tuple[Registration, ...] = ()
+        self.live_until_ms = 0
 
 
 def _add(sets: dict[str, _ExpiringSet], name: str, connection_id: str, now_ms: int) -> None:
@@ -133,11 +154,13 @@ def _add(sets: dict[str, _ExpiringSet], name: str, connection_id: str, now_ms: i
         sets[name] = _ExpiringSet()
     sets[name].ids[connection_id] = None
     sets[name].expires_ms = now_ms + _REGISTRATION_TTL_MS
+    sets[name].live_until_ms = 0
 
 
 def _discard(sets: dict[str, _ExpiringSet], name: str, connection_id: str) -> None:
     """Like Redis: a set without members is not there."""
     if name in sets:
         sets[name].ids.pop(connection_id, None)
+        sets[name].live_until_ms = 0
         if not sets[name].ids:
             del sets[name]

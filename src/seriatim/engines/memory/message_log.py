@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import CounterMissing, InternalError
 from seriatim.domain.message import Sealed, Slot
@@ -18,6 +19,7 @@ from seriatim.ports.message_log import (
     Allocation,
     Cancelled,
     CounterRepair,
+    DeliveryState,
     DirtyChat,
     Entry,
     KeyTaken,
@@ -28,15 +30,48 @@ from seriatim.ports.message_log import (
     SlotPage,
     SlotTaken,
     Standing,
+    Watermark,
 )
 
 
-class MemoryMessageLog(MessageLog, CounterRepair):
-    """One process's handle on the messages of a `MemoryStore`."""
+class MemoryDeliveryState(DeliveryState):
+    """The REST edge's handle: it has nothing to write with."""
 
     def __init__(self, store: MemoryStore, wire: Wire) -> None:
         self._store = store
         self._wire = wire
+
+    async def newest_message(self, chat_id: str, *, at_most: int, timeout_s: float) -> int:
+        store = self._store
+        return await self._wire.call(
+            "newest_message",
+            lambda: store.slots(chat_id).newest(at_most=at_most, messages_only=True),
+            timeout_s=timeout_s,
+        )
+
+    async def watermarks(
+        self, pairs: Sequence[tuple[str, str]], *, timeout_s: float
+    ) -> Mapping[tuple[str, str], Watermark]:
+        asked, store = tuple(pairs), self._store
+        rules.check_batch(len(asked))
+        rules.check_distinct("pairs of a batch", asked)
+
+        def apply() -> Mapping[tuple[str, str], Watermark]:
+            return {
+                pair: Watermark(store.watermarks[pair], store.watermarks_since_ms[pair])
+                for pair in asked
+                if pair in store.watermarks
+            }
+
+        return await self._wire.call("watermarks", apply, timeout_s=timeout_s)
+
+
+class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
+    """One process's handle on the messages of a `MemoryStore`."""
+
+    @property
+    def transaction_items_max(self) -> int:
+        return limits.TRANSACTION_ITEMS_MAX
 
     async def lookup(
         self, chat_id: str, client_message_ids: Sequence[str], user_ids: Sequence[str], *, timeout_s: float
@@ -151,12 +186,11 @@ class MemoryMessageLog(MessageLog, CounterRepair):
         store = self._store
         return await self._wire.call("read", lambda: store.slots(chat_id).above(after, limit), timeout_s=timeout_s)
 
-    async def newest_message(self, chat_id: str, *, at_most: int, timeout_s: float) -> int:
+    async def read_back(self, chat_id: str, *, before: int, limit: int, timeout_s: float) -> SlotPage:
+        rules.check_page(limit)
         store = self._store
         return await self._wire.call(
-            "newest_message",
-            lambda: store.slots(chat_id).newest(at_most=at_most, messages_only=True),
-            timeout_s=timeout_s,
+            "read_back", lambda: store.slots(chat_id).below(before, limit), timeout_s=timeout_s
         )
 
     async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
@@ -206,7 +240,7 @@ class MemoryMessageLog(MessageLog, CounterRepair):
         def apply() -> bool:
             moves = sequence > store.watermarks.get((user_id, chat_id), 0)
             if moves:
-                store.put_watermark(user_id, chat_id, sequence)
+                store.put_watermark(user_id, chat_id, sequence, now_ms)
             return moves
 
         return await self._wire.call("acknowledge", apply, timeout_s=timeout_s)

@@ -3,7 +3,7 @@
 Nothing here waits and nothing checks a condition: a handle does both inside one `apply`, which makes it atomic.
 """
 
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 
 import msgspec
@@ -11,6 +11,7 @@ import msgspec
 from seriatim.domain.chat import Chat, Membership, Role
 from seriatim.domain.limits import READ_BYTES_MAX, TOKEN_LIFETIME_S
 from seriatim.domain.message import Message, Slot
+from seriatim.engines.memory.identity import Identity
 from seriatim.ports.message_log import Entry, Key, SlotPage, Standing
 
 
@@ -51,7 +52,7 @@ class Commit(msgspec.Struct, frozen=True):
 
 
 class MemoryStore:
-    """All rows of one store. Handles on it are `MemoryMessageLog`, `MemoryCatalog` and `MemoryRoster`."""
+    """All rows of one store. Handles on it are `MemoryMessageLog`, `MemoryCatalog`, `MemoryAccounts` and so on."""
 
     def __init__(self, watcher: StoreWatcher | None = None) -> None:
         self.watcher = watcher or StoreWatcher()
@@ -61,8 +62,10 @@ class MemoryStore:
         self.recoveries: list[Recovery] = []
         self.keys: dict[tuple[str, str], Key] = {}
         self.watermarks: dict[tuple[str, str], int] = {}
+        self.watermarks_since_ms: dict[tuple[str, str], int] = {}
         self.commits: dict[str, Commit] = {}
         self.dirty_index: dict[str, int] = {}
+        self.identity = Identity()
         self._members: dict[str, dict[str, Membership]] = {}
         self._slots: dict[str, Slots] = {}
         self._chats_of: dict[str, dict[str, None]] = {}
@@ -81,8 +84,9 @@ class MemoryStore:
         self.counters[chat_id] = standing
         self.watcher.counter_changed(chat_id, standing)
 
-    def put_watermark(self, user_id: str, chat_id: str, sequence: int) -> None:
+    def put_watermark(self, user_id: str, chat_id: str, sequence: int, at_ms: int = 0) -> None:
         self.watermarks[user_id, chat_id] = sequence
+        self.watermarks_since_ms[user_id, chat_id] = at_ms
         self.watcher.watermark(user_id, chat_id, sequence)
 
     def members(self, chat_id: str) -> dict[str, Membership]:
@@ -91,6 +95,10 @@ class MemoryStore:
     def put_member(self, row: Membership, version: int) -> None:
         self._members.setdefault(row.chat_id, {})[row.user_id] = row
         self.watcher.membership_changed(row.chat_id, row.user_id, row.role, version)
+
+    def note_member(self, row: Membership) -> None:
+        """Replaces what a member noted for themselves: not a change of membership, so nobody hears of it."""
+        self._members[row.chat_id][row.user_id] = row
 
     def drop_member(self, chat_id: str, user_id: str, version: int) -> None:
         del self._members[chat_id][user_id]
@@ -116,6 +124,11 @@ class MemoryStore:
     def chats_of(self, user_id: str) -> list[str]:
         return sorted(self._chats_of.get(user_id, ()))
 
+    def memberships_of(self, user_id: str) -> list[Membership]:
+        """By the same index, which lags; a membership that has ended since is left out."""
+        rows = [self.members(chat_id).get(user_id) for chat_id in self.chats_of(user_id)]
+        return [row for row in rows if row is not None]
+
     def index_member(self, chat_id: str, user_id: str) -> None:
         """Lets the index of a user's chats catch up with the membership row, likewise at `finish`."""
         if user_id in self.members(chat_id):
@@ -131,7 +144,7 @@ class MemoryStore:
 
 
 class Slots:
-    """One chat's slots. Conditions see a commit at once (`holder`), queries may see it half-way (`above`, `newest`)."""
+    """One chat's slots. Conditions see a commit at once (`holder`), queries may see it half-way (the rest)."""
 
     def __init__(self) -> None:
         self._at: dict[int, Slot] = {}
@@ -156,10 +169,16 @@ class Slots:
         self._hidden.difference_update(sequences)
 
     def above(self, after: int, limit: int) -> SlotPage:
+        return self._page(range(bisect_right(self._order, after), len(self._order)), limit)
+
+    def below(self, before: int, limit: int) -> SlotPage:
+        return self._page(range(bisect_left(self._order, before) - 1, -1, -1), limit)
+
+    def _page(self, positions: range, limit: int) -> SlotPage:
         """Stops at the limit without looking further, and when the page grows heavy: `more` then says so."""
         found: list[Slot] = []
         weight = 0
-        for position in range(bisect_right(self._order, after), len(self._order)):
+        for position in positions:
             sequence = self._order[position]
             if sequence in self._hidden:
                 continue

@@ -1,0 +1,115 @@
+"""What is measured, each in a process of its own on one core: our server, the bare store, the bare WebSocket library.
+
+`python -m bench.child KIND --core N ...`, started by `bench.processes`. It ends when its standard input does, so none
+is left behind by a bench that was interrupted.
+"""
+
+import argparse
+import asyncio
+import cProfile
+import json
+import os
+import resource
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from bench.processes import on_a_loop
+from seriatim.domain import limits
+
+# A figure of one connection must not be its rate limit, and a thousand sockets of one chat need ten devices a member.
+# Set here, in the bench's own process and before anything of the server is imported: no setting can do it.
+LIFTED = {"SEND_RATE_PER_S": 1e9, "SEND_BURST_MAX": 1_000_000_000, "SESSIONS_PER_USER_MAX": 100}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("kind", choices=("seriatim", "echo", "broadcast", "store"))
+    parser.add_argument("--core", type=int)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--profile", type=Path)
+    parser.add_argument("--waiting", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    asked = parser.parse_args()
+    if asked.core is not None:
+        os.sched_setaffinity(0, {asked.core})
+    match asked.kind:
+        case "seriatim":
+            seriatim(asked.data, asked.profile)
+        case "echo":
+            on_a_loop(library(echoing=True))
+        case "broadcast":
+            on_a_loop(library(echoing=False))
+        case "store":
+            store(asked.data, asked.waiting, asked.seconds)
+
+
+def seriatim(data: Path, profile: Path | None) -> None:
+    """`seriatim serve --env test` with the limits of `LIFTED`. Its log says where it listens."""
+    for name, value in LIFTED.items():
+        assert hasattr(limits, name), f"there is no limit {name} any more"
+        setattr(limits, name, value)
+    from seriatim.runtime import process
+    from seriatim.runtime.settings import Settings
+
+    _end_with_stdin()
+    settings = Settings(env="test", port=0, internal="127.0.0.1:0", data=str(data), log_format="json")
+    if profile is None:
+        process.run(settings)
+        return
+    seen = cProfile.Profile()
+    try:
+        seen.runcall(process.run, settings)
+    finally:
+        seen.dump_stats(profile)
+
+
+async def library(*, echoing: bool) -> None:
+    """The `websockets` library's own server, on the same event loop as ours, with nothing behind it."""
+    from websockets.asyncio.server import ServerConnection, broadcast, serve
+
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    everybody: dict[ServerConnection, None] = {}
+
+    async def echo(connection: ServerConnection) -> None:
+        async for text in connection:
+            await connection.send(text)
+
+    async def pass_on(connection: ServerConnection) -> None:
+        everybody[connection] = None
+        try:
+            async for text in connection:
+                broadcast(everybody, text)
+        finally:
+            del everybody[connection]
+
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    _end_with_stdin()
+    async with serve(echo if echoing else pass_on, "127.0.0.1", 0, compression=None, backlog=2048) as server:
+        _say({"event": "listening", "port": server.sockets[0].getsockname()[1]})
+        await stop.wait()
+        os._exit(0)  # a thousand goodbyes tell us nothing
+
+
+def store(data: Path, waiting: int, seconds: float) -> None:
+    from bench.store import grouped_appends
+
+    _say({"event": "result", **grouped_appends(data, waiting, seconds)})
+
+
+def _end_with_stdin() -> None:
+    def wait() -> None:
+        sys.stdin.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+def _say(found: object) -> None:
+    print(json.dumps(found), file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

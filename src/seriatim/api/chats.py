@@ -1,0 +1,255 @@
+"""Chats over REST: create, look at, rename, mute. Membership changes are next door, in `members`."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from seriatim.api.chat_views import ChatDetail, ChatView, ChatViews
+from seriatim.api.door import Door
+from seriatim.api.fields import UserId
+from seriatim.api.idempotency import Once
+from seriatim.api.membership import MembershipService
+from seriatim.api.names import Names
+from seriatim.api.route import Answer, Call, Nothing, Route
+from seriatim.domain.account import is_clean
+from seriatim.domain.chat import Chat, ChatType
+from seriatim.domain.errors import (
+    Forbidden,
+    InvalidOperation,
+    KeyReused,
+    NotAMember,
+    NotFound,
+    StillInProgress,
+    UserNotFound,
+    ValidationFailed,
+)
+from seriatim.domain.ids import CHAT, is_id, ulid
+from seriatim.domain.limits import API_TIMEOUT_S, CHAT_NAME_CHARS_MAX, GROUP_MEMBERS_MAX, MUTE_HOURS_MAX
+from seriatim.domain.times import iso
+from seriatim.ports.catalog import Catalog
+from seriatim.ports.clock import Clock
+
+FOR_EVER = "9999-12-31T23:59:59.999Z"
+
+_OTHERS = Annotated[
+    list[UserId],
+    Meta(
+        min_length=1,
+        max_length=GROUP_MEMBERS_MAX - 1,
+        description="The other members, each once, without yourself; exactly one for a direct chat.",
+        extra_json_schema={"uniqueItems": True},
+    ),
+]
+_NAME = f"1-{CHAT_NAME_CHARS_MAX} characters after trimming, no control characters; null for none."
+
+
+class NewChat(msgspec.Struct, frozen=True, kw_only=True):
+    type: ChatType
+    member_ids: _OTHERS | UnsetType = UNSET
+    members: _OTHERS | UnsetType = UNSET  # the same under its older name
+    name: Annotated[str | None, Meta(description=f"{_NAME} Direct chats have no name: it is ignored.")] = None
+
+
+_NewChatBody = Annotated[
+    NewChat, Meta(extra_json_schema={"anyOf": [{"required": ["member_ids"]}, {"required": ["members"]}]})
+]
+
+
+class Rename(msgspec.Struct, frozen=True, kw_only=True):
+    name: Annotated[str | None, Meta(description=_NAME, extra_json_schema={"minLength": 1})]
+
+
+class Mute(msgspec.Struct, frozen=True, kw_only=True):
+    duration_hours: Annotated[int, Meta(ge=1, le=MUTE_HOURS_MAX)] | None = None
+
+
+class Muted(msgspec.Struct, frozen=True, kw_only=True):
+    chat_id: str
+    muted_until: str | None
+
+
+class Chats:
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        service: MembershipService,
+        views: ChatViews,
+        names: Names,
+        door: Door,
+        once: Once,
+        clock: Clock,
+    ) -> None:
+        self._catalog = catalog
+        self._service = service
+        self._views = views
+        self._names = names
+        self._door = door
+        self._once = once
+        self._clock = clock
+
+    async def create(self, call: Call[NewChat, Nothing]) -> Answer:
+        caller, body = call.caller_id, call.body
+        others, name = check_new(body, caller)
+
+        async def work(chat_id: str, resumed: bool) -> Answer:
+            await self._check_known(others)
+            chat = self._chat(chat_id, body.type, name, caller, len(others))
+            if body.type is ChatType.DIRECT:
+                return await self._create_direct(chat, others[0])
+            await self._service.create_group(chat, others, resumed=resumed)
+            return Answer(status=201, data=await self._views.detail(chat_id, caller))
+
+        async def replay(chat_id: str) -> object:
+            if body.type is ChatType.DIRECT:  # the pair may have had a chat before: then it is that one, for ever
+                chat = self._chat(chat_id, body.type, None, caller, len(others))
+                chat_id = await self._catalog.create_direct(
+                    chat, others[0], now_ms=self._clock.now_ms(), timeout_s=API_TIMEOUT_S
+                )
+            return await self._views.detail(chat_id, caller)
+
+        new_id = CHAT + ulid(self._clock.now_ms(), self._clock.random_bits(80))
+        return await self._once.run(call, "POST /chats", new_id, work, replay)
+
+    async def detail(self, call: Call[Nothing, Nothing]) -> Answer:
+        return Answer(data=await self._views.detail(call.path["chat_id"], call.caller_id))
+
+    async def rename(self, call: Call[Rename, Nothing]) -> Answer:
+        chat_id, caller = call.path["chat_id"], call.caller_id
+        name = check_name(call.body.name)
+        async with self._door.opened(chat_id, caller):
+            await self._service.rename(chat_id, name, by=caller)
+        return Answer(data=await self._views.short(chat_id, caller))
+
+    async def mute(self, call: Call[Mute, Nothing]) -> Answer:
+        hours = call.body.duration_hours
+        until = FOR_EVER if hours is None else iso(self._clock.now_ms() + hours * 3_600_000)
+        return await self._mute(call.path["chat_id"], call.caller_id, until)
+
+    async def unmute(self, call: Call[Nothing, Nothing]) -> Answer:
+        return await self._mute(call.path["chat_id"], call.caller_id, None)
+
+    async def _check_known(self, user_ids: Sequence[str]) -> None:
+        missing = await self._names.missing(user_ids)
+        if missing:
+            raise UserNotFound("some of these users do not exist", details={"user_ids": list(missing)})
+
+    def _chat(self, chat_id: str, chat_type: ChatType, name: str | None, caller: str, others: int) -> Chat:
+        now = iso(self._clock.now_ms())
+        return Chat(
+            chat_id=chat_id,
+            chat_type=chat_type,
+            name=name,
+            created_by=caller,
+            created_at=now,
+            updated_at=now,
+            member_count=1 + others,
+        )
+
+    async def _create_direct(self, chat: Chat, other_id: str) -> Answer:
+        chat_id = await self._service.create_direct(chat, other_id)
+        data = await self._views.detail(chat_id, chat.created_by)
+        if chat_id == chat.chat_id:
+            return Answer(status=201, data=data)
+        return Answer(status=200, data=data, headers={"x-idempotent-replay": "true"})
+
+    async def _mute(self, chat_id: str, caller: str, until: str | None) -> Answer:
+        async with self._door.opened(chat_id, caller):
+            changed = await self._catalog.mute(chat_id, caller, until, timeout_s=API_TIMEOUT_S)
+        return Answer(data=Muted(chat_id=chat_id, muted_until=changed.muted_until))
+
+
+def check_new(body: NewChat, caller_id: str) -> tuple[list[str], str | None]:
+    """The other members and the name, if they can be."""
+    given = [each for each in (body.member_ids, body.members) if not isinstance(each, UnsetType)]
+    if not given:
+        raise ValidationFailed("name the other members", field="member_ids", field_code="REQUIRED")
+    if given[0] != given[-1]:
+        raise ValidationFailed("members is another name of member_ids", field="members", field_code="MISMATCH")
+    others = given[0]
+    if not all(is_id(each) for each in others):
+        raise ValidationFailed("this holds no user id", field="member_ids", field_code="INVALID_FORMAT")
+    if caller_id in others:
+        raise ValidationFailed("you are a member without being named", field="member_ids", field_code="NOT_ALLOWED")
+    if len(dict.fromkeys(others)) != len(others):
+        raise ValidationFailed("name everybody once", field="member_ids", field_code="NOT_ALLOWED")
+    if body.type is ChatType.DIRECT:
+        if len(others) != 1:
+            raise ValidationFailed("a direct chat has one other member", field="member_ids", field_code="TOO_LONG")
+        return others, None
+    return others, check_name(body.name)
+
+
+def check_name(name: str | None) -> str | None:
+    if name is None:
+        return None
+    trimmed = name.strip()
+    if not trimmed:
+        raise ValidationFailed("a name has at least one character", field="name", field_code="MIN_LENGTH")
+    if len(trimmed) > CHAT_NAME_CHARS_MAX:
+        raise ValidationFailed(f"at most {CHAT_NAME_CHARS_MAX} characters", field="name", field_code="TOO_LONG")
+    if not is_clean(trimmed):
+        raise ValidationFailed("a name has no control characters", field="name", field_code="INVALID_FORMAT")
+    return trimmed
+
+
+def routes(chats: Chats) -> Sequence[Route]:
+    outside = (NotAMember, NotFound)
+    return [
+        Route(
+            method="POST",
+            path="/chats",
+            handler=chats.create,
+            summary="Create a chat",
+            description=(
+                "A pair of users has one direct chat: if it exists, it is the answer, with status 200. "
+                "Groups are made anew each time, unless the Idempotency-Key is the same."
+            ),
+            tag="chats",
+            body=_NewChatBody,
+            answers={201: ChatDetail, 200: ChatDetail},
+            errors=(UserNotFound, KeyReused, StillInProgress),
+        ),
+        Route(
+            method="GET",
+            path="/chats/{chat_id}",
+            handler=chats.detail,
+            summary="One chat with its members",
+            tag="chats",
+            answers={200: ChatDetail},
+            errors=outside,
+        ),
+        Route(
+            method="PATCH",
+            path="/chats/{chat_id}",
+            handler=chats.rename,
+            summary="Rename a group",
+            description="For the owner and admins.",
+            tag="chats",
+            body=Rename,
+            answers={200: ChatView},
+            errors=(*outside, Forbidden, InvalidOperation),
+        ),
+        Route(
+            method="POST",
+            path="/chats/{chat_id}/mute",
+            handler=chats.mute,
+            summary="Ask for quiet, for some hours or for ever",
+            tag="chats",
+            body=Mute,
+            body_optional=True,
+            answers={200: Muted},
+            errors=outside,
+        ),
+        Route(
+            method="POST",
+            path="/chats/{chat_id}/unmute",
+            handler=chats.unmute,
+            summary="End the quiet",
+            tag="chats",
+            answers={200: Muted},
+            errors=outside,
+        ),
+    ]

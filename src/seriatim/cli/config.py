@@ -1,0 +1,56 @@
+"""`seriatim config`: what the settings are, where they came from, and what is wrong with them."""
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from seriatim.cli.options import load_or_exit, settings_options
+from seriatim.runtime.settings import all_settings
+from seriatim.runtime.sources import documentation, shown
+
+
+@click.group()
+def config() -> None:
+    """Check, show and document the settings."""
+
+
+@config.command()
+@settings_options()
+def check(file: Path | None, **flags: str | None) -> None:
+    """Find every mistake in file, environment and flags.
+
+    Exit code: 0 the server would start with these settings, 2 it would not.
+    """
+    loaded = load_or_exit(file, flags)
+    given = sum(source != "default" for source in loaded.sources.values())
+    click.echo(f"The settings are fine: {given} given, {len(loaded.sources) - given} left at their defaults.")
+
+
+@config.command()
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@settings_options()
+def show(file: Path | None, as_json: bool, **flags: str | None) -> None:
+    """Print every setting, and where it came from. Passwords are hidden."""
+    loaded = load_or_exit(file, flags)
+    names = [setting.name for setting in all_settings()]
+    values = {name: getattr(loaded.settings, name) for name in names}
+    if as_json:
+        answer = {name: {"value": _jsonable(values[name]), "source": loaded.sources[name]} for name in names}
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        return
+    widest = max(len(shown(value)) for value in values.values())
+    for name in names:
+        click.echo(f"{name:<30} {shown(values[name]):<{widest}}  {loaded.sources[name]}")
+
+
+@config.command()
+def doc() -> None:
+    """Print a page of Markdown with all settings."""
+    click.echo(documentation(), nl=False)
+
+
+def _jsonable(value: object) -> object:
+    if isinstance(value, tuple):
+        return [shown(each) for each in value]
+    return shown(value) if isinstance(value, str) else value

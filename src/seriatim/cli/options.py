@@ -1,0 +1,59 @@
+"""Settings as options of a command: every setting is a flag, and every mistake in any source is told at once."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import click
+
+from seriatim.runtime.settings import all_settings
+from seriatim.runtime.sources import Loaded, SettingsError, load, shown
+
+USAGE = 2  # exit code: mend the settings, the folder or the command line, then try again
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def settings_options(only: Sequence[str] | None = None) -> Callable[[Command], Command]:
+    """`--config` and the flags of these settings, or of all. The command gets them as texts, None if not given."""
+
+    def decorate(command: Command) -> Command:
+        for setting in reversed(all_settings()):
+            if only is None or setting.name in only:
+                default = shown(setting.default) or "none"
+                help_text = f"{setting.description.replace('`', '')}  [default: {default}]"
+                metavar = (
+                    setting.takes.removeprefix("one of ").replace(", ", "|") if "one of" in setting.takes else None
+                )
+                command = click.option(
+                    setting.flag, setting.name, metavar=metavar or setting.name.upper(), help=help_text
+                )(command)
+        return click.option(
+            "--config", "file", type=click.Path(path_type=Path), help="TOML file with settings, else ./seriatim.toml."
+        )(command)
+
+    return decorate
+
+
+def load_or_exit(file: Path | None, flags: dict[str, str | None]) -> Loaded:
+    """The settings. What is wrong with them goes to stderr, one line each, and ends the program."""
+    try:
+        loaded = load(flags, os.environ, file=file)
+    except SettingsError as error:
+        for problem in error.problems:
+            complain(problem)
+        sys.exit(USAGE)
+    for warning in loaded.warnings:
+        complain(warning, kind="Warning")
+    return loaded
+
+
+def refuse(reason: object) -> NoReturn:
+    """One clear line and an exit code: what an operator can mend needs no traceback."""
+    complain(reason)
+    sys.exit(USAGE)
+
+
+def complain(text: object, *, kind: str = "Error") -> None:
+    click.echo(f"{kind}: {text}", err=True)

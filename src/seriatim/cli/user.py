@@ -1,0 +1,73 @@
+"""`seriatim user`: an operator's shortcut past one-time codes, with or without a running server."""
+
+import asyncio
+from pathlib import Path
+
+import click
+import msgspec
+
+from seriatim.cli.options import load_or_exit, refuse, settings_options
+from seriatim.domain.errors import SeriatimError
+from seriatim.runtime.operator import AddedUser, AddUser, NobodyThere, ServerRefused, ask, check_user
+from seriatim.runtime.settings import Settings
+
+
+@click.group()
+def user() -> None:
+    """Add users without a phone at hand."""
+
+
+@user.command()
+@click.option("--phone", required=True, metavar="NUMBER", help="Phone number with its country, like +4915112345678.")
+@click.option("--name", required=True, help="Name that others see.")
+@click.option("--token", is_flag=True, help="Also print an access token, alone on the last line. It lives an hour.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
+@settings_options(only=("data", "keys"))
+def add(phone: str, name: str, token: bool, as_json: bool, file: Path | None, **flags: str | None) -> None:
+    """Make a user, or find the one who has this phone number.
+
+    Asks the server that runs on the data folder; if none does, opens the folder itself.
+
+    Exit code: 0 done, 2 refused, and nothing was changed.
+    """
+    settings = load_or_exit(file, flags).settings
+    order = AddUser(phone_number=phone, display_name=name.strip(), with_token=token)
+    try:
+        check_user(order)
+        added = _add(settings, order)
+    except (SeriatimError, ServerRefused) as reason:
+        refuse(reason)
+    except OSError as error:
+        refuse(f"the server on {settings.data} does not answer: {error}")
+    if as_json:
+        click.echo(msgspec.json.encode(added).decode())
+        return
+    if not added.created:
+        click.echo(f"{order.phone_number} already has a user, who was left as they are.", err=True)
+    click.echo(added.user_id)
+    if added.access_token is not None:
+        click.echo(added.access_token)
+
+
+def _add(settings: Settings, order: AddUser) -> AddedUser:
+    try:
+        return ask(settings.data_folder, "/users", order, AddedUser)
+    except NobodyThere:
+        return _add_directly(settings, order)
+
+
+def _add_directly(settings: Settings, order: AddUser) -> AddedUser:
+    from seriatim.runtime.assemble import assemble  # a running server spares us these imports
+    from seriatim.runtime.server import CannotStart
+
+    async def work() -> AddedUser:
+        server = await assemble(settings, instance="operator", create=False)
+        try:
+            return await server.operator.add_user(order)
+        finally:
+            await server.close()
+
+    try:
+        return asyncio.run(work())
+    except CannotStart as reason:
+        refuse(reason)

@@ -1,0 +1,281 @@
+"""One WebSocket on a transport: frames of the codec on this side, a `Connection` on the other.
+
+The codec is sans-I/O (`websockets`); what is written here is when bytes move and how a socket ends. A connection
+flushes once per turn of the loop, so one call of `write` is one write to the transport.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from functools import lru_cache
+
+from websockets.frames import Frame, Opcode
+from websockets.protocol import SEND_EOF, Protocol, Side, State
+
+from seriatim.connection.connection import Connection
+from seriatim.connection.door import Door
+from seriatim.connection.tasks import report
+from seriatim.domain import limits
+from seriatim.protocol.frames import CloseReason
+
+try:
+    from websockets.speedups import apply_mask
+except ImportError:  # a machine without a compiled wheel
+    from websockets.utils import apply_mask
+
+_OPEN = State.OPEN
+_WHOLE_TEXT = 0x80 | Opcode.TEXT
+_TEXT, _BINARY, _CONT, _PONG = Opcode.TEXT, Opcode.BINARY, Opcode.CONT, Opcode.PONG
+# At DEBUG the codec logs what people write to each other, so its logger is nobody's to switch on.
+_SILENT = logging.Logger("seriatim.codec")  # noqa: LOG001
+_SILENT.disabled = True
+
+
+class WebSocket(asyncio.Protocol):
+    """The `Socket` of a connection. `Connection.lost` is called once, as soon as nothing more can leave."""
+
+    __slots__ = (
+        "_awaited",
+        "_codec",
+        "_connection",
+        "_cut_handle",
+        "_door",
+        "_fragments",
+        "_full",
+        "_parted",
+        "_rest",
+        "_strange",
+        "_transport",
+    )
+
+    def __init__(self, transport: asyncio.Transport, door: Door, *, full: bool = False) -> None:
+        self._transport = transport
+        self._door = door
+        self._codec = Protocol(Side.SERVER, max_size=limits.FRAME_BYTES_MAX, logger=_SILENT)
+        self._connection: Connection | None = None
+        self._full = full  # the transport holds more than it should; it says when it does not any more
+        self._rest: bytearray | None = None  # the beginning of a frame
+        self._awaited = 0  # its size, as far as that is known
+        self._strange = False  # the codec takes everything as it comes
+        self._fragments: list[bytes] | None = None
+        self._parted = False  # nothing may be written any more
+        self._cut_handle: asyncio.TimerHandle | None = None
+
+    def attach(self, connection: Connection, early: bytes) -> None:
+        """The upgrade was answered: this is the connection's now. `early`: what the client did not wait with."""
+        self._connection = connection
+        self._door.enter(self)
+        if early:
+            self.data_received(early)
+
+    # --- what the connection asks -------------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        return not self._full
+
+    def write(self, frames: Sequence[bytes]) -> None:
+        if self._codec.state is not _OPEN or self._parted:
+            return
+        parts = []
+        for frame in frames:
+            parts.append(_text_header(len(frame)))
+            parts.append(frame)
+        self._transport.write(b"".join(parts))
+
+    def ping(self) -> None:
+        if self._codec.state is _OPEN and not self._parted:
+            self._codec.send_ping(b"")
+            self._send()
+
+    def close(self, code: int, reason: str) -> None:
+        if self._codec.state is _OPEN and not self._parted:
+            self._codec.send_close(code, reason)
+            self._send()
+            self._cut_later()
+
+    # --- what the transport reports -----------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        """Texts in one piece, which is nearly all there is, are read here. The codec gets all else: frame by whole
+        frame, so that it never waits for the rest of one, until it alone can judge; then everything as it comes.
+        """
+        if self._rest is not None:
+            self._rest += data
+            if len(self._rest) < self._awaited:
+                return
+            data, self._rest = bytes(self._rest), None
+        at, end, decoded = 0, len(data), False
+        while at < end:
+            size = end - at if self._strange else frame_size(data, at)
+            if size is None:
+                self._strange = True
+            elif at + size > end:
+                self._rest, self._awaited = bytearray(data[at:]), size
+                break
+            else:
+                frame = data if size == end else data[at : at + size]
+                if not self._plain(frame):
+                    self._decode(frame)
+                    decoded = True
+                at += size
+        if decoded or self._codec.state is not _OPEN:
+            self._answer()
+
+    def _plain(self, frame: bytes) -> bool:
+        """True: a text in one piece, and passed on. False: something else."""
+        if frame[0] != _WHOLE_TEXT or self._strange or self._fragments is not None or self._codec.state is not _OPEN:
+            return False
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            mask = 2 if frame[1] < 0xFE else 4
+            try:
+                self._text(connection, apply_mask(frame[mask + 4 :], frame[mask : mask + 4]))
+            except Exception as failure:
+                report(failure)
+                self._codec.fail(1011)
+        return True
+
+    def _decode(self, data: bytes) -> None:
+        self._codec.receive_data(data)
+        try:
+            for event in self._codec.events_received():
+                self._received(event)
+        except Exception as failure:
+            report(failure)
+            self._codec.fail(1011)
+
+    def _answer(self) -> None:
+        codec = self._codec
+        if codec.state is _OPEN and self._full:
+            codec.data_to_send()  # pongs to somebody who does not read are dropped: they must not pile up
+        else:
+            self._send()
+        if codec.state is not _OPEN:
+            self._lost()
+            self._cut_later()
+
+    def eof_received(self) -> bool:
+        """False: the transport closes, for a WebSocket that is half open is of no use."""
+        return False
+
+    def pause_writing(self) -> None:
+        self._full = True
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if self._connection is not None:
+            self._connection.writable()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._parted = True
+        if self._cut_handle is not None:
+            self._cut_handle.cancel()
+        self._door.leave(self)
+        self._lost()
+
+    # --- the server goes ----------------------------------------------------------------------------------------------
+
+    def shut(self) -> None:
+        if self._connection is not None:
+            self._connection.close(CloseReason.SERVER_SHUTDOWN)
+
+    def cut(self) -> None:
+        self._transport.abort()
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _received(self, event: object) -> None:
+        """What comes after the goodbye, ours or theirs, is not looked at."""
+        connection = self._connection
+        if not isinstance(event, Frame) or connection is None or connection.closed:
+            return
+        opcode = event.opcode
+        if opcode is _TEXT and event.fin:
+            self._text(connection, bytes(event.data))
+        elif opcode is _PONG:
+            connection.ponged()
+        elif opcode is _BINARY:
+            self._codec.fail(1003, "text frames only")
+            self._lost()
+        elif opcode is _TEXT:
+            self._fragments = [bytes(event.data)]
+        elif opcode is _CONT and self._fragments is not None:
+            self._fragments.append(bytes(event.data))
+            if event.fin:
+                whole, self._fragments = b"".join(self._fragments), None
+                self._text(connection, whole)
+
+    def _text(self, connection: Connection, data: bytes) -> None:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            self._codec.fail(1007, "text must be UTF-8")
+            self._lost()
+        else:
+            connection.received(text)
+
+    def _lost(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.lost()
+
+    # --- writing and ending -------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """What the codec wants to say: pings, pongs and the end."""
+        writes = self._codec.data_to_send()
+        if not writes or self._parted:
+            return
+        ends = SEND_EOF in writes
+        if data := b"".join(writes):
+            self._transport.write(data)
+        if ends:
+            self._parted = True
+            if self._transport.can_write_eof():
+                self._transport.write_eof()  # reading on, so that the kernel does not reset what is under way
+            else:
+                self._transport.close()
+
+    def _cut_later(self) -> None:
+        if self._cut_handle is None:
+            now = asyncio.get_running_loop().time()
+            self._cut_handle = asyncio.get_running_loop().call_later(limits.CLOSE_WAIT_S, self._cut_due, now)
+
+    def _cut_due(self, since: float) -> None:
+        """Who has not read the goodbye yet gets more time: it may wake up, and then learns why it was closed."""
+        loop = asyncio.get_running_loop()
+        unread = self._transport.get_write_buffer_size() > 0
+        if unread and loop.time() - since < limits.CLOSE_UNREAD_S and not self._door.closing:
+            self._cut_handle = loop.call_later(limits.CLOSE_WAIT_S, self._cut_due, since)
+        else:
+            self._door.observe.timed_out("close")
+            self._transport.abort()
+
+
+def frame_size(data: bytes, at: int) -> int | None:
+    """Of the frame that begins there, at least as much as is needed to say more; None: for the codec to judge."""
+    if len(data) - at < 2:
+        return 2
+    first, second = data[at], data[at + 1]
+    if second < 0x80 or second == 0xFF or first not in _KNOWN:  # not masked, 64 KiB or more, or no frame of ours
+        return None
+    if second < 0xFE:
+        return 6 + (second & 0x7F)
+    if len(data) - at < 4:
+        return 4
+    return 8 + (data[at + 2] << 8 | data[at + 3])
+
+
+# FIN or not with each opcode, and no extension's bit; control frames come in one piece.
+_KNOWN = (0x81, 0x8A, 0x89, 0x88, 0x01, 0x00, 0x80, 0x02, 0x82)
+
+
+@lru_cache(maxsize=4096)  # lengths repeat, and one push goes to many sockets
+def _text_header(length: int) -> bytes:
+    """FIN and TEXT, unmasked."""
+    if length < 126:
+        return bytes((0x81, length))
+    if length < 65_536:
+        return b"\x81\x7e" + length.to_bytes(2, "big")
+    return b"\x81\x7f" + length.to_bytes(8, "big")

@@ -1,0 +1,58 @@
+"""Who is at the other end: the peer itself, or whom trusted proxies say they speak for. Pure."""
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_HOME_PREFIX = 64  # one subscriber owns a whole /64 of IPv6
+
+
+def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """Addresses and networks such as `10.0.0.0/8`. Raises `ValueError` for anything else."""
+    return tuple(ip_network(text.strip(), strict=False) for text in texts)
+
+
+def client_address(peer: str, forwarded_for: Sequence[str], trusted: Sequence[Network]) -> str:
+    """The last hop that no proxy of ours vouches for. `forwarded_for`: the X-Forwarded-For headers as they came.
+
+    Everything left of an untrusted hop may be invented, so it is never looked at.
+    """
+    client = _parse(peer)
+    if client is None:
+        return peer
+    hops = [hop.strip() for header in forwarded_for for hop in header.split(",")]
+    for hop in reversed(hops):
+        before = _parse(hop)
+        if before is None or not _is_trusted(client, trusted):
+            break
+        client = before
+    return str(client)
+
+
+def rate_key(address: str) -> str:
+    """What attempts are counted by: an IPv4 address, or the whole IPv6 network that one subscriber owns."""
+    parsed = _parse(address)
+    if isinstance(parsed, IPv6Address):
+        return str(ip_network((parsed, _HOME_PREFIX), strict=False))
+    return address if parsed is None else str(parsed)
+
+
+def _is_trusted(address: Address, trusted: Sequence[Network]) -> bool:
+    return any(address in network for network in trusted)
+
+
+def _parse(text: str) -> Address | None:
+    """An IPv4 address that came by way of IPv6 counts as IPv4; a zone or a port is cut off."""
+    text = text.partition("%")[0]
+    if text.startswith("["):
+        text = text[1:].partition("]")[0]
+    elif text.count(":") == 1:
+        text = text.partition(":")[0]
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return address if mapped is None else mapped

@@ -1,0 +1,60 @@
+"""`RequestKeys` in the data folder: the condition of spec/data.md W22, checked where the row is written."""
+
+from seriatim.engines import request_key_rules as rules
+from seriatim.engines.embedded import rows
+from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.writer import View
+from seriatim.ports.request_keys import Claimed, RequestKeys, Taken
+
+
+class EmbeddedRequestKeys(RequestKeys):
+    """A handle on the request keys of a folder."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._writer = folder.writer
+
+    async def claim(
+        self, scope: str, key: str, *, body_hash: str, resource_id: str, now_ms: int, timeout_s: float
+    ) -> Claimed | Taken:
+        row_key = rows.request_key(scope, key)
+
+        def decide(view: View) -> Claimed | Taken:
+            found = rows.REQUEST.found(view.get(row_key))
+            verdict = rules.claimed(found, body_hash=body_hash, resource_id=resource_id, now_ms=now_ms)
+            if isinstance(verdict, Taken):
+                return verdict
+            claim, row = verdict
+            view.put(row_key, rows.REQUEST.encode(row))
+            return claim
+
+        return await self._writer.call("claim", decide, timeout_s=timeout_s)
+
+    async def finish(self, scope: str, key: str, *, status_code: int, timeout_s: float) -> None:
+        row_key = rows.request_key(scope, key)
+
+        def decide(view: View) -> None:
+            row = rows.REQUEST.found(view.get(row_key))
+            if row is not None and rules.is_open(row):
+                view.put(row_key, rows.REQUEST.encode(rules.finished(row, status_code)))
+
+        await self._writer.call("finish", decide, timeout_s=timeout_s)
+
+    async def release(self, scope: str, key: str, *, timeout_s: float) -> None:
+        row_key = rows.request_key(scope, key)
+
+        def decide(view: View) -> None:
+            row = rows.REQUEST.found(view.get(row_key))
+            if row is not None and rules.is_open(row):
+                view.delete(row_key)
+
+        await self._writer.call("release", decide, timeout_s=timeout_s)
+
+    async def abandon(self, scope: str, key: str, *, timeout_s: float) -> None:
+        row_key = rows.request_key(scope, key)
+
+        def decide(view: View) -> None:
+            row = rows.REQUEST.found(view.get(row_key))
+            if row is not None and rules.is_open(row):
+                view.put(row_key, rows.REQUEST.encode(rules.abandoned(row)))
+
+        await self._writer.call("abandon", decide, timeout_s=timeout_s)

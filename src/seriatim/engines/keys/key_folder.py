@@ -1,0 +1,286 @@
+"""The key folder: signing keys by id, and the secrets of the REST edge. Files belong to us alone, or are refused.
+
+<kid>.pem       an RSA private key; the greatest kid signs, every one of them verifies
+<kid>.pub.pem   a public key: all that a verifier needs
+otp.pepper, otp.key, cursor.key   32 bytes each, as hexadecimal text
+"""
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey, generate_private_key
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    load_pem_public_key,
+)
+
+from seriatim.domain.ids import is_id
+from seriatim.domain.limits import SECRET_KEY_BYTES, SIGNING_KEY_BITS
+from seriatim.ports.clock import Clock
+
+PEPPER, CODE_KEY, CURSOR_KEY = "otp.pepper", "otp.key", "cursor.key"
+
+
+class KeyFolderError(Exception):
+    """Why keys cannot be used, and what to do about it. Names files, never what is in them."""
+
+
+class SigningKey(msgspec.Struct, frozen=True):
+    kid: str
+    private: RSAPrivateKey
+
+
+class KeyFolder:
+    """What the folder held when it was last read. `created` are the files that opening it made."""
+
+    def __init__(self, path: Path, clock: Clock, created: Sequence[Path]) -> None:
+        self.path = path
+        self.created = created
+        self._clock = clock
+        self._reading = _read(path, {})
+
+    @classmethod
+    def open(cls, path: Path, *, create: bool, clock: Clock) -> "KeyFolder":
+        """With `create`, whatever a REST edge needs and the folder lacks is made. Raises `KeyFolderError`."""
+        with _explained(path):
+            created = _complete(path, clock) if create else ()
+            folder = cls(path, clock, created)
+        if not folder._reading.public:
+            raise KeyFolderError(f"the key folder {path} holds no key; put <name>.pem or <name>.pub.pem there")
+        return folder
+
+    @property
+    def signing(self) -> SigningKey:
+        """The newest key: that with the greatest kid. A name survives copies and backups; a file's date does not."""
+        if self._reading.signing is None:
+            raise KeyFolderError(
+                f"the key folder {self.path} can verify tokens but not sign them; put the signing key <name>.pem there"
+            )
+        return self._reading.signing
+
+    def public(self, kid: str) -> RSAPublicKey | None:
+        return self._reading.public.get(kid)
+
+    @property
+    def kids(self) -> Sequence[str]:
+        return tuple(self._reading.public)
+
+    def secret(self, name: str) -> bytes:
+        found = self._reading.secrets.get(name)
+        if found is None:
+            raise KeyFolderError(
+                f"{self.path / name} is missing; copy it from the other REST processes, or let the server create it"
+            )
+        return found
+
+    def optional_secret(self, name: str) -> bytes | None:
+        return self._reading.secrets.get(name)
+
+    def reload(self) -> None:
+        """Rereads what changed. When that fails, it raises and everything stays as it was read before."""
+        with _explained(self.path):
+            fresh = _read(self.path, self._reading.files)
+        if not fresh.public:
+            raise KeyFolderError(f"the key folder {self.path} holds no key any more; put the keys back")
+        self._reading = fresh
+
+    def rotate(self) -> str:
+        """Makes a key that signs from now on, and returns its kid. The older ones go on verifying.
+
+        Their files may be deleted by hand `KEY_OVERLAP_S` later.
+        """
+        with _explained(self.path), _alone(self.path):
+            self.reload()
+            kid = _next_kid(self.kids, self._clock)
+            _write(self.path / f"{kid}.pem", _new_pem())
+            self.reload()
+        return kid
+
+
+# --- making keys -----------------------------------------------------------------------------------------------------
+
+
+def _complete(path: Path, clock: Clock) -> Sequence[Path]:
+    """Two processes may start at once: the second finds what the first one made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.mkdir(mode=0o700, exist_ok=True)
+    created: list[Path] = []
+    with _alone(path):
+        names = [each.name for each in path.iterdir()]
+        if not any(name.endswith(".pem") and not name.endswith(".pub.pem") for name in names):
+            kids = [name.removesuffix(".pub.pem") for name in names if name.endswith(".pub.pem")]
+            created.append(path / f"{_next_kid(kids, clock)}.pem")
+            _write(created[-1], _new_pem())
+        for name in (PEPPER, CODE_KEY, CURSOR_KEY):
+            if name not in names:
+                created.append(path / name)
+                _write(created[-1], os.urandom(SECRET_KEY_BYTES).hex().encode() + b"\n")
+    return created
+
+
+def _next_kid(kids: Sequence[str], clock: Clock) -> str:
+    """Greater than all the others, whatever people named theirs, and even if the clock was set back."""
+    kid = f"{datetime.fromtimestamp(clock.now_ms() // 1000, UTC):%Y%m%dT%H%M%S}"
+    newest = max(kids, default="")
+    if kid <= newest:
+        kid = f"{newest}-{kid}"
+    if not is_id(kid):
+        raise KeyFolderError(f"the key {newest} has too long a name to be followed by another; rename it")
+    return kid
+
+
+def _new_pem() -> bytes:
+    key = generate_private_key(public_exponent=65537, key_size=SIGNING_KEY_BITS)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _write(path: Path, text: bytes) -> None:
+    """Whole or not at all, never readable by others, and there after a loss of power."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Nobody else makes keys in this folder meanwhile."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+# --- reading keys ----------------------------------------------------------------------------------------------------
+
+_Stamp = tuple[int, int, int]
+_Parsed = RSAPrivateKey | RSAPublicKey | bytes
+
+
+class _Reading(msgspec.Struct, frozen=True):
+    signing: SigningKey | None
+    public: Mapping[str, RSAPublicKey]
+    secrets: Mapping[str, bytes]
+    files: Mapping[str, tuple[_Stamp, _Parsed]]
+
+
+def _read(path: Path, before: Mapping[str, tuple[_Stamp, _Parsed]]) -> _Reading:
+    """A file that did not change is not parsed again: checking a private key takes tens of milliseconds."""
+    _check_folder(path)
+    files: dict[str, tuple[_Stamp, _Parsed]] = {}
+    public: dict[str, RSAPublicKey] = {}
+    private: dict[str, RSAPrivateKey] = {}
+    secrets: dict[str, bytes] = {}
+    for each in sorted(path.iterdir()):
+        is_key = each.name.endswith(".pem")
+        if not is_key and each.name not in (PEPPER, CODE_KEY, CURSOR_KEY):
+            continue
+        kid = _kid(each) if is_key else ""
+        stamp = _check_file(each)
+        stamped, parsed = before.get(each.name, (None, None))
+        if parsed is None or stamped != stamp:
+            parsed = _parse(each)
+        files[each.name] = (stamp, parsed)
+        if isinstance(parsed, bytes):
+            secrets[each.name] = parsed
+            continue
+        if isinstance(parsed, RSAPrivateKey):
+            private[kid] = parsed
+            parsed = parsed.public_key()
+        if public.setdefault(kid, parsed).public_numbers() != parsed.public_numbers():
+            raise KeyFolderError(f"{kid}.pem and {kid}.pub.pem in {path} are two different keys; rename one of them")
+    signing = SigningKey(max(private), private[max(private)]) if private else None
+    return _Reading(signing, public, secrets, files)
+
+
+def _check_folder(path: Path) -> None:
+    mode = path.stat().st_mode
+    if not stat.S_ISDIR(mode):
+        raise KeyFolderError(f"{path} is a file; name a folder for the keys")
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        raise KeyFolderError(f"anybody can put keys into {path}; run `chmod 700 {path}`")
+
+
+def _kid(path: Path) -> str:
+    kid = path.name.removesuffix(".pem").removesuffix(".pub")
+    if not is_id(kid):
+        raise KeyFolderError(f"{path} has a name that is no key id; use letters, digits, - and _, at most 64")
+    return kid
+
+
+def _check_file(path: Path) -> _Stamp:
+    """Secret files may be read by a group, as secrets mounted into containers are, but by nobody else."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise KeyFolderError(f"{path} is not a file; remove it")
+    allowed = 0o644 if path.name.endswith(".pub.pem") else 0o640
+    if stat.S_IMODE(found.st_mode) & 0o077 & ~allowed:
+        who = "changed" if path.name.endswith(".pub.pem") else "read or changed"
+        raise KeyFolderError(f"{path} can be {who} by others; run `chmod 600 {path}`, and replace it if they could")
+    if found.st_uid not in (0, os.geteuid()):
+        raise KeyFolderError(f"{path} belongs to another user; take it over with `chown`, if you trust it")
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _parse(path: Path) -> _Parsed:
+    text = path.read_bytes()
+    if not path.name.endswith(".pem"):
+        return _parse_secret(path, text)
+    try:
+        is_public = path.name.endswith(".pub.pem")
+        key = load_pem_public_key(text) if is_public else load_pem_private_key(text, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise KeyFolderError(f"{path} is damaged, encrypted or no PEM key; restore it or remove it") from None
+    if not isinstance(key, RSAPrivateKey | RSAPublicKey):
+        raise KeyFolderError(f"{path} is not an RSA key, and only RS256 is spoken here; replace it")
+    if key.key_size < SIGNING_KEY_BITS:
+        raise KeyFolderError(f"{path} has {key.key_size} bits; replace it by a key of {SIGNING_KEY_BITS} at least")
+    return key
+
+
+def _parse_secret(path: Path, text: bytes) -> bytes:
+    try:
+        secret = bytes.fromhex(text.decode("ascii"))
+    except ValueError:
+        secret = b""
+    if len(secret) != SECRET_KEY_BYTES:
+        raise KeyFolderError(
+            f"{path} must hold {SECRET_KEY_BYTES} bytes as hexadecimal text; restore it, or remove it and let the "
+            "server create one"
+        )
+    return secret
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise KeyFolderError(f"there is no {error.filename or path}; name the folder that holds the keys") from error
+    except OSError as error:
+        raise KeyFolderError(f"the key folder {path} cannot be used: {error}; see to its owner and rights") from error

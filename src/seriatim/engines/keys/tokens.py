@@ -1,0 +1,143 @@
+"""Access tokens as RS256 JWTs: signed with the newest key of the folder, verified with all of them.
+
+Which algorithm and which keys count is decided here; the token's header only says which of our keys to try.
+"""
+
+import hashlib
+import json
+from base64 import urlsafe_b64decode
+from collections import OrderedDict
+from collections.abc import Callable
+
+import msgspec
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt import PyJWS
+from jwt.exceptions import PyJWTError
+
+from seriatim.domain.errors import Unauthorized
+from seriatim.domain.ids import is_id
+from seriatim.domain.limits import ACCESS_TOKEN_CHARS_MAX, KEYS_RELOAD_PAUSE_S, KEYS_RELOAD_S, TOKENS_REMEMBERED_MAX
+from seriatim.domain.tokens import Claims
+from seriatim.engines.keys.key_folder import KeyFolder, KeyFolderError
+from seriatim.ports.clock import Clock
+from seriatim.ports.tokens import TokenSigner
+
+_RS256 = "RS256"
+_JWS = PyJWS(algorithms=[_RS256])
+
+
+class Rs256Signer(TokenSigner):
+    """Refuses to be made without a signing key, so that a server without one does not start."""
+
+    def __init__(self, keys: KeyFolder) -> None:
+        self._keys = keys
+        _ = keys.signing
+
+    def sign(self, claims: Claims) -> str:
+        key = self._keys.signing
+        return _JWS.encode(msgspec.json.encode(claims), key.private, algorithm=_RS256, headers={"kid": key.kid})
+
+
+class Rs256Verifier:
+    """Signature and shape; times, issuer and revocation are for others to judge.
+
+    Keys are reread every `KEYS_RELOAD_S`, and for an unknown kid, but for that no more often than every
+    `KEYS_RELOAD_PAUSE_S`. `troubled` hears why a rereading failed; until one succeeds, the keys are those of before.
+    """
+
+    def __init__(self, keys: KeyFolder, clock: Clock, troubled: Callable[[KeyFolderError], None]) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._troubled = troubled
+        self._reload_due = clock.monotonic() + KEYS_RELOAD_S
+        self._search_due = clock.monotonic()
+        self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
+
+    def verify(self, token: str) -> Claims:
+        """Raises `Unauthorized` with `details.reason` `token_invalid`."""
+        if len(token) > ACCESS_TOKEN_CHARS_MAX or not token.isascii():
+            raise _invalid()
+        now = self._clock.monotonic()
+        if now >= self._reload_due:
+            self._reload(now)
+        digest = hashlib.sha256(token.encode()).digest()
+        known = self._verified.get(digest)
+        # By identity of the key: once it was reread, or is gone, its old verdicts count no more.
+        if known is None or self._keys.public(known.kid) is not known.key:
+            known = self._verify(token, now)
+            self._remember(digest, known)
+        return known.claims
+
+    @property
+    def remembered(self) -> int:
+        """How many verified tokens it holds."""
+        return len(self._verified)
+
+    def _verify(self, token: str, now: float) -> "_Verified":
+        try:
+            kid = _kid(token)
+            key = self._key(kid, now)
+            return _Verified(kid, key, _claims(_JWS.decode(token, key, algorithms=[_RS256])))
+        except (PyJWTError, ValueError, RecursionError):
+            # Without its cause: the text of a foreign exception may quote the token.
+            raise _invalid() from None
+
+    def _key(self, kid: str, now: float) -> RSAPublicKey:
+        found = self._keys.public(kid)
+        if found is None and now >= self._search_due:
+            self._search_due = now + KEYS_RELOAD_PAUSE_S
+            self._reload(now)
+            found = self._keys.public(kid)
+        if found is None:
+            raise _invalid()
+        return found
+
+    def _reload(self, now: float) -> None:
+        self._reload_due = now + KEYS_RELOAD_S
+        try:
+            self._keys.reload()
+        except KeyFolderError as error:
+            self._troubled(error)
+
+    def _remember(self, digest: bytes, verified: "_Verified") -> None:
+        self._verified[digest] = verified
+        if len(self._verified) > TOKENS_REMEMBERED_MAX:
+            self._verified.popitem(last=False)
+
+
+class _Verified(msgspec.Struct, frozen=True):
+    """A signature that fitted, and the key it fitted."""
+
+    kid: str
+    key: RSAPublicKey
+    claims: Claims
+
+
+class _Header(msgspec.Struct, frozen=True):
+    kid: str
+
+
+def _kid(token: str) -> str:
+    """Which of our keys to try. It is not believed: with any other key the signature does not fit."""
+    segment = token.partition(".")[0]
+    kid = msgspec.json.decode(urlsafe_b64decode(segment + "=" * (-len(segment) % 4)), type=_Header).kid
+    if not is_id(kid):
+        raise _invalid()
+    return kid
+
+
+def _claims(payload: bytes) -> Claims:
+    """A claim that is there twice would mean one thing to us and another to the next reader, so it means nothing."""
+    claims: object = json.loads(payload, object_pairs_hook=_each_once)
+    return msgspec.convert(claims, Claims, strict=True)
+
+
+def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _invalid() -> Unauthorized:
+    return Unauthorized("this is not a valid access token; sign in or refresh it", details={"reason": "token_invalid"})

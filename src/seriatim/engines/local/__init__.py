@@ -1,0 +1,1 @@
+"""Engines that live and die with one process: quotas, revocations, and one-time codes for development and tests."""

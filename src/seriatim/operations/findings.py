@@ -1,0 +1,100 @@
+"""What a check has looked at and found. It keeps numbers, and of the violations a few: a broken store must fit, too."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from seriatim.domain.limits import CHECK_PROGRESS_ROWS, CHECK_SUSPECTS_MAX, CHECK_VIOLATIONS_SHOWN_MAX
+from seriatim.operations.invariants import INVARIANTS
+
+Suspects = Mapping[tuple[str, str], None]
+
+
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """`subject`: the chat, sequence, user or record it concerns."""
+
+    invariant: str
+    subject: str
+    what: str
+    advice: str
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """One invariant: at how many things of its kind the check looked, and how many of them break it."""
+
+    invariant: str
+    name: str
+    source: str
+    statement: str
+    looked_at: int
+    violations: int
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """`withdrawn`: what looked wrong at first and was right at the second look, as writes in flight do."""
+
+    rows: int
+    lines: tuple[Line, ...]
+    violations: int
+    shown: tuple[Violation, ...]
+    withdrawn: int
+
+
+class Findings:
+    """Of one pass. With `suspects`, the finds of an earlier pass, only what was found then counts."""
+
+    def __init__(self, progress: Callable[[int], None], suspects: "Findings | None" = None) -> None:
+        self.rows = 0
+        self.suspects: dict[tuple[str, str], None] = {}
+        self.total = 0
+        self._progress = progress
+        self._before = suspects
+        self._looked: dict[str, int] = {each.id: 0 for each in INVARIANTS.values() if not each.shown_by}
+        self._counts: dict[str, int] = dict.fromkeys(self._looked, 0)
+        self._shown: dict[str, list[Violation]] = {id: [] for id in self._looked}
+
+    def row(self) -> None:
+        """One more row was read."""
+        self.rows += 1
+        if self.rows % CHECK_PROGRESS_ROWS == 0:
+            self._progress(self.rows)
+
+    def looked(self, *invariants: str) -> None:
+        for each in invariants:
+            self._looked[each] += 1
+
+    def violated(self, invariant: str, subject: str, what: str) -> None:
+        if self._before is not None and not self._before.suspected(invariant, subject):
+            return
+        self.total += 1
+        self._counts[invariant] += 1
+        if len(self.suspects) < CHECK_SUSPECTS_MAX:
+            self.suspects[invariant, subject] = None
+        shown = self._shown[invariant]
+        if len(shown) < CHECK_VIOLATIONS_SHOWN_MAX:
+            advice = INVARIANTS[invariant].advice
+            shown.append(Violation(invariant=invariant, subject=subject, what=what, advice=advice))
+
+    def suspected(self, invariant: str, subject: str) -> bool:
+        """Of too many to be remembered, each may have been among them: so many are no writes in flight."""
+        return self.total > len(self.suspects) or (invariant, subject) in self.suspects
+
+    def report(self) -> Report:
+        lines = [
+            Line(
+                invariant=id,
+                name=INVARIANTS[id].name,
+                source=INVARIANTS[id].source,
+                statement=INVARIANTS[id].statement,
+                looked_at=looked_at,
+                violations=self._counts[id],
+            )
+            for id, looked_at in self._looked.items()
+        ]
+        return Report(
+            rows=self.rows,
+            lines=tuple(lines),
+            violations=self.total,
+            shown=tuple([each for id in self._shown for each in self._shown[id]]),
+            withdrawn=max(0, self._before.total - self.total) if self._before is not None else 0,
+        )

@@ -1,0 +1,243 @@
+"""Every setting of the server: its meaning, its default, its unit, and what is allowed together with what.
+
+Nothing here reads a file or the environment; `sources` does. What must not be configured is in `domain.limits`.
+"""
+
+import re
+import typing
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from seriatim.domain.addresses import parse_networks
+
+EMBEDDED = "embedded:"
+OFF = "off"
+
+
+def _about(description: str, *, unit: str = "", ge: int | None = None, le: int | None = None) -> Meta:
+    return Meta(description=description, extra={"unit": unit}, ge=ge, le=le)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The same name in a file (`port`), in the environment (`SERIATIM_PORT`) and as a flag (`--port`)."""
+
+    env: Annotated[
+        Literal["dev", "test", "prod"],
+        _about(
+            "What the server is for. `dev` prints one-time codes to the console; in `test` every code is 000000, and "
+            "the limits on REST, codes and connections are lifted; `prod` wants a real sender of codes."
+        ),
+    ] = "dev"
+    host: Annotated[
+        str, _about("Address to listen on, for REST, /docs and WebSocket. `0.0.0.0` or `::` listens on all.")
+    ] = "127.0.0.1"
+    port: Annotated[int, _about("Port to listen on. 0 takes any that is free.", ge=0, le=65_535)] = 8080
+    internal: Annotated[
+        str,
+        _about("`host:port` for /metrics and /health/ready, which are not for the public. `off`: no such listener."),
+    ] = "127.0.0.1:8081"
+    instance: Annotated[str, _about("Name of this server in logs and metrics. Empty: the name of the machine.")] = ""
+    data: Annotated[str, _about("Folder for all that is stored. Made at the first start; one server at a time.")] = (
+        "seriatim-data"
+    )
+    keys: Annotated[
+        str, _about("Folder with the keys that sign tokens. Empty: `keys` in the data folder. Made at the first start.")
+    ] = ""
+    tls_cert: Annotated[str, _about("PEM file with the certificate chain. Empty: no TLS here.")] = ""
+    tls_key: Annotated[str, _about("PEM file with the certificate's private key.")] = ""
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        _about("Networks of proxies whose X-Forwarded-For is believed, such as `10.0.0.0/8`."),
+    ] = ()
+    origins: Annotated[
+        tuple[str, ...],
+        _about("Web origins that may open a WebSocket, such as `https://chat.example`. Empty: all, for tokens decide."),
+    ] = ()
+    cors_origins: Annotated[
+        tuple[str, ...],
+        _about("Web origins whose pages may call REST, such as `https://chat.example`, or `*`. Empty: none."),
+    ] = ()
+    log_format: Annotated[
+        Literal["auto", "pretty", "json"], _about("How log lines look. `auto`: pretty on a terminal, JSON elsewhere.")
+    ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], _about("The least important lines that are still logged.")
+    ] = "info"
+    store: Annotated[str, _about("Engine of people, chats and messages.")] = EMBEDDED
+    events: Annotated[str, _about("Engine of the event log.")] = EMBEDDED
+    directory: Annotated[str, _about("Engine of routing, presence and caches.")] = EMBEDDED
+    otp_sender: Annotated[
+        Literal["log"], _about("How one-time codes reach people. `log` prints them to the console of the server.")
+    ] = "log"
+    otp_log_in_prod: Annotated[
+        bool, _about("Allows `otp_sender` `log` in `prod`: whoever reads the console can then sign in as anybody.")
+    ] = False
+    refresh_reuse_leeway_seconds: Annotated[
+        int,
+        _about(
+            "For so long the previous refresh token still works on its device, for clients that lost an answer.",
+            unit="seconds",
+            ge=0,
+            le=60,
+        ),
+    ] = 0
+    sweep_seconds: Annotated[
+        int, _about("How often some of what has expired is removed from the data folder.", unit="seconds", ge=1, le=60)
+    ] = 1
+
+    @property
+    def data_folder(self) -> Path:
+        return Path(self.data)
+
+    @property
+    def keys_folder(self) -> Path:
+        return Path(self.keys) if self.keys else self.data_folder / "keys"
+
+    @property
+    def internal_address(self) -> "Address | None":
+        return None if self.internal == OFF else address(self.internal)
+
+
+class Address(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def address(text: str) -> Address:
+    """`host:port`, an IPv6 host in brackets. Raises `ValueError`."""
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (host and colon and port.isascii() and port.isdecimal() and int(port) <= 65_535):
+        raise ValueError(f"{text!r} is no address")
+    return Address(host, int(port))
+
+
+# --- one setting, as help, documentation and error messages need it ---------------------------------------------------
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    kind: Any  # a type annotation, for `msgspec.convert`
+    default: object
+    description: str
+    unit: str
+    takes: str
+
+    @property
+    def variable(self) -> str:
+        return f"SERIATIM_{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+    @property
+    def is_list(self) -> bool:
+        return isinstance(self.default, tuple)
+
+
+def all_settings() -> Sequence[Setting]:
+    hints = typing.get_type_hints(Settings, include_extras=True)
+    return [_setting(field.name, hints[field.name], field.default) for field in msgspec.structs.fields(Settings)]
+
+
+def _setting(name: str, kind: Any, default: object) -> Setting:
+    plain, about = typing.get_args(kind)
+    return Setting(
+        name=name,
+        kind=kind,
+        default=default,
+        description=about.description,
+        unit=about.extra["unit"],
+        takes=_takes(plain, about),
+    )
+
+
+def _takes(plain: Any, about: Meta) -> str:
+    if typing.get_origin(plain) is Literal:
+        choices = typing.get_args(plain)
+        return f"one of {', '.join(choices)}" if len(choices) > 1 else choices[0]
+    if plain is bool:
+        return "true or false"
+    if plain is int:
+        return f"a whole number from {about.ge} to {about.le}"
+    return "text" if plain is str else "a list of texts"
+
+
+# --- what is allowed together with what -------------------------------------------------------------------------------
+
+
+class Wrong(msgspec.Struct, frozen=True):
+    name: str
+    why: str
+
+
+def wrongs(settings: Settings) -> Iterator[Wrong]:
+    """All that stands in the way of a start, as far as the settings alone can tell."""
+    yield from _addresses(settings)
+    yield from _engines(settings)
+    yield from _tls(settings)
+    for name in ("data", "host"):
+        if not getattr(settings, name):
+            yield Wrong(name, "must not be empty")
+    if settings.instance and _INSTANCE.fullmatch(settings.instance) is None:
+        yield Wrong("instance", "takes letters, digits, dots, dashes and underscores, 64 at most")
+    if settings.env == "prod" and not settings.otp_log_in_prod:
+        yield Wrong(
+            "otp_sender",
+            "prints one-time codes to the console, and whoever reads it can sign in as anybody; in prod that needs "
+            "otp_log_in_prod = true (no sender of text messages is built in yet)",
+        )
+
+
+def _addresses(settings: Settings) -> Iterator[Wrong]:
+    if settings.internal != OFF:
+        try:
+            internal = address(settings.internal)
+        except ValueError:
+            yield Wrong("internal", f"{settings.internal!r} is neither host:port nor off")
+        else:
+            if internal.port and internal == Address(settings.host, settings.port):
+                yield Wrong("internal", f"{settings.internal} is also the public address; take another port")
+    for network in settings.trusted_proxies:
+        try:
+            parse_networks((network,))
+        except ValueError:
+            yield Wrong("trusted_proxies", f"{network!r} is no network such as 10.0.0.0/8 or ::1/128")
+    for name in ("origins", "cors_origins"):
+        for origin in getattr(settings, name):
+            if _ORIGIN.fullmatch(origin) is None and (name, origin) != ("cors_origins", "*"):
+                yield Wrong(
+                    name, f"{origin!r} is no web origin such as https://chat.example: no path, no slash at the end"
+                )
+
+
+def _engines(settings: Settings) -> Iterator[Wrong]:
+    for name in ("store", "events", "directory"):
+        url = getattr(settings, name)
+        if url != EMBEDDED:
+            scheme = url.partition(":")[0][:20]
+            yield Wrong(
+                name, f"{scheme!r} comes with the distributed engines, a later release; this one has only {EMBEDDED!r}"
+            )
+
+
+def _tls(settings: Settings) -> Iterator[Wrong]:
+    if bool(settings.tls_cert) != bool(settings.tls_key):
+        absent = "tls_key" if settings.tls_cert else "tls_cert"
+        yield Wrong(absent, "is missing: certificate and key are given together, or neither is")
+    for name in ("tls_cert", "tls_key"):
+        path = getattr(settings, name)
+        if path and not Path(path).is_file():
+            yield Wrong(name, f"there is no file {path}")
+
+
+_INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(:[0-9]{1,5})?|https?://\[[0-9a-fA-F:]+\](:[0-9]{1,5})?")

@@ -1,0 +1,45 @@
+"""WebSocket handshakes that expect to be refused, and tokens that the server's own key signs for a test."""
+
+import time
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from tests.support.forged_tokens import signed, unpacked
+from tests.system.people import Person, Place, Reply, request
+
+KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
+
+
+def knock(server: Place, token: str | None, path: str = "/v1/ws", **headers: str) -> Reply:
+    """The answer to a handshake, as whoever is refused reads it."""
+    named = {
+        "Upgrade": "websocket",
+        "Connection": "Upgrade",
+        "Sec_WebSocket_Version": "13",
+        "Sec_WebSocket_Key": KEY,
+        **({} if token is None else {"Authorization": f"Bearer {token}"}),
+        **headers,
+    }
+    return request(server, "GET", path, None, port=server.port, **named)
+
+
+def server_key(data: Path) -> tuple[str, RSAPrivateKey]:
+    """The key that signs the server's tokens, and its name."""
+    [file] = sorted((data / "keys").glob("*.pem"))
+    key = load_pem_private_key(file.read_bytes(), None)
+    assert isinstance(key, RSAPrivateKey)
+    return file.stem, key
+
+
+def public_pem(key: RSAPrivateKey) -> bytes:
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def short_lived_token(data: Path, person: Person, seconds: int) -> str:
+    """As the server made it, but for its end."""
+    kid, key = server_key(data)
+    header, payload, _ = person.access_token.split(".")
+    assert unpacked(header)["kid"] == kid
+    return signed({**unpacked(payload), "exp": int(time.time()) + seconds}, key, kid=kid)

@@ -1,0 +1,168 @@
+"""The whole server in this process, on a disk that loses what was not synced: nothing acknowledged is lost."""
+
+import asyncio
+import random
+import shutil
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from seriatim.engines.embedded.disk import Disk
+from seriatim.engines.embedded.folder import Folder
+from seriatim.runtime.assemble import assemble
+from seriatim.runtime.server import Server
+from seriatim.runtime.settings import Settings
+from tests.system.people import ANSWER_S, Json, Person
+from tests.system.phones import Lost, Phone, faults, same, signed_in
+
+ROUNDS = 20
+PEOPLE = 6
+EACH = 18  # messages per phone and round, retries included: within the burst of one connection
+SEED = 20_260_201
+
+
+@dataclass
+class Here:
+    """Where the server of this round listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 0
+
+
+class Power:
+    """Takes the place of a disk's `sync`, and knows what is left when the power fails in the middle of one.
+
+    That is what each log file held when the last sync that has ended began: no later byte is promised. RocksDB only
+    appends to its logs, and syncs its other files itself before it refers to them.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._promised = self._lengths()
+        self._cut_next = threading.Event()
+        self._in_the_middle = threading.Event()
+        self._over = threading.Event()
+
+    def sync(self) -> None:
+        """On the thread that syncs."""
+        if self._cut_next.is_set():
+            self._in_the_middle.set()
+            assert self._over.wait(ANSWER_S)
+        lengths = self._lengths()
+        Disk.sync(self._folder.disk)
+        self._promised = lengths
+
+    async def fail_in_the_middle_of_a_sync(self) -> None:
+        """Returns while one is under way that will never end, as far as anybody can know."""
+        self._cut_next.set()
+        async with asyncio.timeout(ANSWER_S):
+            while not self._in_the_middle.is_set():  # noqa: ASYNC110 - a thread sets it
+                await asyncio.sleep(0)
+
+    def cut(self, left: Path, chance: random.Random | None) -> int:
+        """Copies what is left to `left`; with `chance`, also some of what was not synced. Returns the bytes lost."""
+        lost = 0
+        shutil.copytree(self._folder.path, left, ignore=shutil.ignore_patterns("operator.sock"))
+        for log in sorted((left / "store").glob("*.log")):
+            length, kept = log.stat().st_size, self._promised.get(log.name, 0)
+            if chance is not None:
+                kept = chance.randint(kept, length)
+            with log.open("r+b") as file:
+                file.truncate(kept)
+            lost += length - kept
+        self._over.set()
+        return lost
+
+    def _lengths(self) -> dict[str, int]:
+        return {log.name: log.stat().st_size for log in (self._folder.path / "store").glob("*.log")}
+
+
+@pytest.mark.timeout(300)
+async def test_twenty_power_cuts_under_load_lose_nothing_that_was_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, here, data = random.Random(SEED), Here(), tmp_path / "data-0"
+    phones: list[Phone] = []
+    chat_id, lost = "", list[int]()
+    for number in range(ROUNDS):
+        left = tmp_path / f"data-{number + 1}"
+        async with _serving(data, here) as server:
+            power = Power(server._folder)
+            monkeypatch.setattr(server._folder.disk, "sync", power.sync)
+            if not phones:
+                people = await signed_in(lambda each: Person(here, f"+4915100{each:06d}"), PEOPLE)
+                chat_id = await asyncio.to_thread(people[0].create_group, *people[1:])
+                phones = [Phone(person) for person in people]
+            writing = asyncio.gather(*(_write(phone, chat_id, number) for phone in phones))
+            await _some_acks(phones, chance)
+            await power.fail_in_the_middle_of_a_sync()
+            for _ in range(chance.randrange(50)):  # turns of the loop in which nothing may be promised any more
+                await asyncio.sleep(0)
+            # From here to the copy nothing is awaited: whatever a phone knows now must be left.
+            for phone in phones:
+                phone.unplug()
+            lost.append(power.cut(left, chance if number % 2 else None))
+            await asyncio.gather(*(phone.hang_up() for phone in phones))
+            await writing
+        shutil.rmtree(data)
+        data = left
+        async with _serving(data, here):
+            history = [same(each) for each in await asyncio.to_thread(phones[0].person.history, chat_id)]
+        _check_known(phones, chat_id, history)
+    assert all(lost[::2]), "every cut took something with it"
+    async with _serving(data, here):
+        await asyncio.gather(*(_come_back(phone, chat_id) for phone in phones))
+        history = [same(each) for each in await asyncio.to_thread(phones[0].person.history, chat_id)]
+        await asyncio.gather(*(phone.hang_up() for phone in phones))
+    assert faults(phones) == []
+    for phone in phones:
+        assert phone.messages(chat_id) == history
+        assert phone.owed[chat_id] == {}
+
+
+@asynccontextmanager
+async def _serving(data: Path, here: Here) -> AsyncIterator[Server]:
+    server = await assemble(Settings(env="test", port=0, internal="off", data=str(data)), instance="here")
+    try:
+        here.port = (await server.start()).public.port
+        yield server
+    finally:
+        await server.close()
+
+
+async def _write(phone: Phone, chat_id: str, number: int) -> None:
+    owed = len(phone.owed.get(chat_id, {}))
+    try:
+        await _come_back(phone, chat_id)
+        sends = [phone.send(chat_id, f"round {number}, {count}") for count in range(owed, EACH)]
+        for outcome in await asyncio.gather(*sends, return_exceptions=True):
+            assert isinstance(outcome, dict | Lost), outcome
+    except Lost:
+        pass  # the power is off
+
+
+async def _come_back(phone: Phone, chat_id: str) -> None:
+    await phone.connect()
+    await phone.sync(chat_id)
+    await phone.pay(chat_id)
+
+
+async def _some_acks(phones: list[Phone], chance: random.Random) -> None:
+    enough = sum(len(phone.acks) for phone in phones) + chance.randrange(1, PEOPLE * EACH // 2)
+    async with asyncio.timeout(60):
+        while sum(len(phone.acks) for phone in phones) < enough:  # noqa: ASYNC110 - at any turn of the loop
+            await asyncio.sleep(0)
+
+
+def _check_known(phones: list[Phone], chat_id: str, history: list[Json]) -> None:
+    """All that was acknowledged or shown to anybody is there, in its place, once."""
+    by_sequence = {each["sequence"]: each for each in history}
+    keys = [each["client_message_id"] for each in history]
+    assert len(set(keys)) == len(keys)
+    for phone in phones:
+        for message in phone.messages(chat_id):
+            assert by_sequence.get(message["sequence"]) == message

@@ -1,0 +1,174 @@
+"""One message by its id or sequence, and what stands around it; clocks may disagree about when it was."""
+
+import pytest
+
+from seriatim.domain.errors import NotFound, ValidationFailed
+from seriatim.domain.ids import ulid, ulid_ms
+from seriatim.domain.limits import CONTENT_BYTES_MAX
+from seriatim.domain.message import Message
+from seriatim.domain.times import iso
+from tests.support.bench import BOB, CHAT, Bench, key_id, simulated
+from tests.unit.api.desk import Desk
+
+MESSAGES = f"GET /chats/{CHAT}/messages"
+
+
+@simulated
+async def test_a_message_is_found_by_its_id_wherever_it_stands(bench: Bench) -> None:
+    desk = Desk(bench)
+    ids = _given(bench, 400, every_s=7)
+    for sequence in (1, 2, 3, 7, 100, 199, 200, 201, 399, 400):
+        found = await desk.data(BOB, f"{MESSAGES}/{ids[sequence]}")
+        assert (found["sequence"], found["message_id"]) == (sequence, ids[sequence])
+        assert found["sender"]["display_name"] == "Ann"
+
+
+@simulated
+async def test_a_search_halves_and_does_not_read_everything(bench: Bench) -> None:
+    desk = Desk(bench)
+    ids = _given(bench, 4000, every_s=7)
+    desk.node.wire.calls.clear()
+    await desk.ask(BOB, f"{MESSAGES}/{ids[1234]}")
+    assert desk.node.wire.count("read") < 20
+
+
+@simulated
+async def test_a_message_is_found_although_clocks_disagree_by_seconds_and_slots_are_empty(bench: Bench) -> None:
+    desk = Desk(bench)
+    ids = _given(bench, 300, every_s=1, skew_s=9, tombstones=range(50, 150))
+    for sequence in (1, 2, 3, 48, 49, 150, 151, 152, 250, 299, 300):
+        assert (await desk.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
+
+
+@simulated
+async def test_a_message_among_many_of_the_same_moment_is_found(bench: Bench) -> None:
+    desk = Desk(bench)
+    ids = _given(bench, 1500, every_s=0)
+    for sequence in (1, 750, 1500):
+        assert (await desk.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
+
+
+@simulated
+async def test_what_was_really_sent_is_found(bench: Bench) -> None:
+    desk = Desk(bench)
+    receipt = await desk.send(1)
+    assert (await desk.data(BOB, f"{MESSAGES}/{receipt.message_id}"))["sequence"] == 1
+    assert (await desk.data(BOB, f"{MESSAGES}/1"))["message_id"] == receipt.message_id
+
+
+@simulated
+async def test_what_is_not_in_this_chat_is_not_found(bench: Bench) -> None:
+    desk = Desk(bench)
+    ids = _given(bench, 30, every_s=7, tombstones=range(10, 12))
+    bench.add_chat("chat_2")
+    born = ulid_ms(ids[15].removeprefix("msg_"))
+    assert born is not None
+    foreign, early, late = (f"msg_{ulid(ms, 99)}" for ms in (born, 0, 2**48 - 1))
+    for wanted in (foreign, early, late, "msg_1", "x", ids[15].removeprefix("msg_"), "10", "31", "0", "9" * 64):
+        with pytest.raises(NotFound):
+            await desk.ask(BOB, f"{MESSAGES}/{wanted}")
+    for wanted in (ids[15], "15"):
+        with pytest.raises(NotFound):
+            await desk.ask(BOB, f"GET /chats/chat_2/messages/{wanted}")
+
+
+@simulated
+async def test_nothing_above_a_hole_is_found(bench: Bench) -> None:
+    desk = Desk(bench)
+    ids = _given(bench, 9, every_s=0, holes=(5,))
+    for wanted in (ids[7], "7", "6"):
+        with pytest.raises(NotFound):
+            await desk.ask(BOB, f"{MESSAGES}/{wanted}")
+    around = await desk.data(BOB, f"{MESSAGES}/around/7")
+    assert (around["target_found"], [each["sequence"] for each in around["messages"]]) == (False, [1, 2, 3, 4])
+    assert not around["has_more_after"]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "context", "found", "shown", "before", "after"),
+    [
+        (10, 2, True, [8, 9, 10, 11, 12], True, True),
+        (2, 2, True, [1, 2, 3, 4], False, True),
+        (3, 2, True, [1, 2, 3, 4, 5], False, True),
+        (19, 2, True, [17, 18, 19, 20], True, False),
+        (20, 3, True, [17, 18, 19, 20], True, False),
+        (14, 1, False, [13, 16], True, True),  # 14 and 15 hold no message
+        (15, 2, False, [12, 13, 16, 17], True, True),
+        (21, 2, False, [19, 20], True, False),
+        (9007199254740991, 1, False, [20], True, False),
+        (10, 50, True, [*range(1, 14), *range(16, 21)], False, False),
+    ],
+)
+def test_around_a_sequence_stand_its_neighbours(
+    sequence: int, context: int, found: bool, shown: list[int], before: bool, after: bool
+) -> None:
+    @simulated
+    async def around(bench: Bench) -> None:
+        _given(bench, 20, every_s=1, tombstones=range(14, 16))
+        data = await Desk(bench).data(BOB, f"{MESSAGES}/around/{sequence}?context={context}")
+        assert (data["target_sequence"], data["target_found"]) == (sequence, found)
+        assert [each["sequence"] for each in data["messages"]] == shown
+        assert (data["has_more_before"], data["has_more_after"]) == (before, after)
+
+    around()
+
+
+@simulated
+async def test_around_takes_25_on_each_side_unless_told_otherwise_and_at_most_50(bench: Bench) -> None:
+    desk = Desk(bench)
+    bench.given_messages(200)
+    assert len((await desk.data(BOB, f"{MESSAGES}/around/100"))["messages"]) == 51
+    for context in (0, 51):
+        with pytest.raises(ValidationFailed):
+            await desk.ask(BOB, f"{MESSAGES}/around/100?context={context}")
+    for sequence in ("0", "x", "-1", "1.5", "9007199254740992"):
+        with pytest.raises(NotFound):
+            await desk.ask(BOB, f"{MESSAGES}/around/{sequence}")
+
+
+@simulated
+async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(bench: Bench) -> None:
+    desk = Desk(bench)
+    bench.given_messages(101, content="\x01" * CONTENT_BYTES_MAX)
+    data = await desk.data(BOB, f"{MESSAGES}/around/51?context=50")
+    shown = [each["sequence"] for each in data["messages"]]
+    assert shown == list(range(shown[0], shown[-1] + 1))
+    assert abs((51 - shown[0]) - (shown[-1] - 51)) <= 1
+    assert len(shown) > 35
+    assert (data["has_more_before"], data["has_more_after"]) == (True, True)
+
+
+def _given(
+    bench: Bench,
+    count: int,
+    *,
+    every_s: int,
+    skew_s: int = 0,
+    tombstones: range = range(0),
+    holes: tuple[int, ...] = (),
+) -> dict[int, str]:
+    """Messages with real ids; those of odd sequence come from a process whose clock is behind. Returns the ids."""
+    ids: dict[int, str] = {}
+    start = bench.now_ms() - 10_000_000
+    for sequence in range(1, count + 1):
+        at_ms = start + sequence * every_s * 1000 - (skew_s * 1000 if sequence % 2 else 0)
+        if sequence in holes:
+            continue
+        if sequence in tombstones:
+            bench.put_tombstone(sequence)
+            continue
+        ids[sequence] = f"msg_{ulid(at_ms - 300, sequence)}"
+        bench.store.fill(
+            Message(
+                message_id=ids[sequence],
+                chat_id=CHAT,
+                sequence=sequence,
+                sender_id="user_ann",
+                client_message_id=key_id(sequence),
+                content="text",
+                content_type="text/plain",
+                created_at=iso(bench.now_ms() if holes else at_ms),
+            )
+        )
+    bench.set_counter(CHAT, count, published=min(holes, default=count + 1) - 1)
+    return ids

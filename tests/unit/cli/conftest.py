@@ -1,0 +1,21 @@
+"""A data folder for the tools: made once, copied for those who change it."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.unit.operations.stored_town import make_town
+
+
+@pytest.fixture(scope="session")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("town") / "data"
+    asyncio.run(make_town(path))
+    return path
+
+
+@pytest.fixture
+def town(pristine: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "data"))

@@ -1,0 +1,220 @@
+"""HTTP that is refused without the application, peers that are given up, and how the front ends."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from seriatim.connection.door import Receive, Scope, Send
+from seriatim.domain import limits
+from tests.unit.connection.house import answer, hello, house, on_both_loops, until
+
+GET = b"GET /hi HTTP/1.1\r\nHost: here\r\n\r\n"
+
+
+# --- what is refused without the application -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS hello on a plain port
+        b"GET /hi\r\n\r\n",
+        b"GET /hi HTTP/1.1\r\n\r\n",  # no host
+        b"GET /hi HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        b"GET hi HTTP/1.1\r\nHost: here\r\n\r\n",
+        b"POST /hi HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        b"POST /hi HTTP/1.1\r\nHost: here\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST /hi HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+@on_both_loops
+async def test_what_is_not_http_is_400_and_the_end(request_: bytes) -> None:
+    async with house() as home:
+        peer = await home.dial()
+        peer.send(request_)
+        got = await peer.answer()
+        assert got.status == 400
+        assert msgspec.convert(got.json["error"], dict[str, str])["code"] == "BAD_REQUEST"
+        assert await peer.rest() == b""
+        await peer.close()
+
+
+@on_both_loops
+async def test_a_refusal_waits_for_the_answers_before_it() -> None:
+    async with house() as home:
+        peer = await home.dial()
+        peer.send(GET + b"\x00\x00\x00")
+        assert (await peer.answer()).status == 200
+        assert (await peer.answer()).status == 400
+        await peer.close()
+
+
+@pytest.mark.parametrize("pieces", [1, 50])
+@on_both_loops
+async def test_a_head_beyond_16_kib_is_431_and_one_below_is_not(pieces: int) -> None:
+    async with house() as home:
+        peer = await home.dial()
+        fine = b"GET /hi HTTP/1.1\r\nHost: here\r\nX-Long: " + b"x" * 15_000 + b"\r\n\r\n"
+        step = len(fine) // pieces
+        for at in range(0, len(fine), step):
+            peer.send(fine[at : at + step])
+            await asyncio.sleep(0)
+        assert (await peer.answer()).status == 200
+        peer.send(b"GET /hi HTTP/1.1\r\nHost: here\r\n")
+        for _ in range(pieces):
+            peer.send(b"X-Long: " + b"x" * (17_000 // pieces) + b"\r\n")
+            await asyncio.sleep(0)
+        peer.send(b"\r\n")
+        assert (await peer.answer()).status == 431
+        await peer.close()
+
+
+@on_both_loops
+async def test_a_header_without_an_end_is_431_before_it_fills_the_memory() -> None:
+    async with house() as home:
+        peer = await home.dial()
+        peer.send(b"GET /hi HTTP/1.1\r\nHost: here\r\nX-Endless: ")
+        for _ in range(5):
+            peer.send(b"x" * 10_000)
+            await asyncio.sleep(0.01)
+        assert (await peer.answer()).status == 431
+        await peer.close()
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /hi HTTP/1.1\r\nHost"])
+@on_both_loops
+async def test_a_head_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
+    monkeypatch.setattr(limits, "HANDSHAKE_S", 0.05)
+    async with house() as home:
+        peer = await home.dial()
+        peer.send(begun)
+        assert (await peer.answer()).status == 408
+        assert await peer.rest() == b""
+        assert home.seen.timeouts == ["head"]
+        await peer.close()
+
+
+@on_both_loops
+async def test_a_head_that_dribbles_gets_no_more_time_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HANDSHAKE_S", 0.1)
+    async with house() as home:
+        peer = await home.dial()
+        peer.send(GET)
+        await peer.answer()
+        peer.send(b"GET /hi HTTP/1.1\r\n")
+        for number in range(100):
+            peer.send(b"X-%d: y\r\n" % number)
+            await asyncio.sleep(0.01)
+            if home.seen.timeouts:
+                break
+        assert home.seen.timeouts == ["head"]
+        assert (await peer.answer()).status == 408
+        await peer.close()
+
+
+@on_both_loops
+async def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seriatim.connection.exchange.HTTP_STALL_S", 0.05)
+    async with house() as home:
+        peer = await home.dial()
+        peer.send(b"POST /hi HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\nabc")
+        assert (await peer.answer()).status == 408
+        assert home.seen.timeouts == ["body"]
+        await peer.close()
+
+
+@on_both_loops
+async def test_a_client_that_does_not_read_its_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_STALL_S", 0.1)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await answer(send, 200, b"x" * 20_000_000)
+
+    async with house(app) as home:
+        peer = await home.dial()
+        peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        peer.send(GET)
+        await until(lambda: home.seen.timeouts == ["answer"])
+        peer.writer.transport.abort()
+        await peer.close()
+
+
+@on_both_loops
+async def test_an_idle_connection_is_closed_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "KEEP_ALIVE_S", 0.05)
+    async with house() as home:
+        peer = await home.dial()
+        peer.send(GET)
+        await peer.answer()
+        assert await peer.rest() == b""
+        assert home.seen.timeouts == []
+        await peer.close()
+
+
+@on_both_loops
+async def test_one_connection_too_many_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HTTP_CONNECTIONS_MAX", 2)
+    async with house() as home:
+        first, second = await home.dial(), await home.dial()
+        third = await home.dial()
+        assert (await third.answer()).status == 503
+        await third.close()
+        await first.close()
+        await until(lambda: home.front._door.http_connections == 1)
+        second.send(GET)
+        assert (await second.answer()).status == 200
+        assert (await home.ask(GET)).status == 200
+        await second.close()
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+@on_both_loops
+async def test_while_draining_http_is_served_and_told_to_go_elsewhere() -> None:
+    async with house() as home:
+        await home.front.drain()
+        got = await home.ask(GET)
+        assert (got.status, got.headers["connection"]) == (200, "close")
+        assert (await home.upgrade()).status == 503
+
+
+@on_both_loops
+async def test_closing_answers_what_is_in_flight_and_ends_what_is_idle() -> None:
+    go = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await go.wait()
+        await hello(scope, receive, send)
+
+    async with house(app) as home:
+        busy, idle = await home.dial(), await home.dial()
+        busy.send(GET)
+        await until(lambda: bool(home.front._door.tasks._tasks))
+        closing = asyncio.create_task(home.front.close())
+        assert await idle.rest() == b""
+        await idle.close()
+        go.set()
+        got = await busy.answer()
+        assert (got.body, got.headers["connection"]) == (b"GET /hi ", "close")
+        await busy.close()
+        await closing
+        with pytest.raises(ConnectionRefusedError):
+            await home.dial()
+
+
+@on_both_loops
+async def test_closing_does_not_wait_for_an_application_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "FRONT_CLOSE_S", 0.05)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.Event().wait()
+
+    async with house(app) as home:
+        peer = await home.dial()
+        peer.send(GET)
+        await until(lambda: bool(home.front._door.tasks._tasks))
+        async with asyncio.timeout(2):
+            await home.front.close()
+        await peer.close()

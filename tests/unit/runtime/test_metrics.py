@@ -1,0 +1,201 @@
+"""What the planes tell becomes the metrics of the table, and what needs a person is logged at once."""
+
+import io
+import json
+import logging
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from seriatim.domain.errors import CounterMissing
+from seriatim.engines.embedded.folder import Folder
+from seriatim.fanout.observer import Skip
+from seriatim.ports.event_log import MESSAGES, Partition
+from seriatim.protocol.frames import CloseReason
+from seriatim.runtime.counting import CountedLog, DurabilityCounts, Share, Timings
+from seriatim.runtime.logs import set_up
+from seriatim.runtime.metrics import GAP_WINDOW_S, Live, Metrics
+from tests.support.metric_names import ABSENT, PRESENT
+
+LIVE = Live(
+    ready=True,
+    store_available=True,
+    events_available=True,
+    breaker_open=False,
+    connections=3,
+    outbound_frames_max=9,
+    active_chats=2,
+    lag_records={Partition(MESSAGES, 7): 5},
+    lag_s=1.5,
+    letters=4,
+)
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    root, ours = logging.getLogger(), logging.getLogger("seriatim")
+    before = root.handlers[:], root.level, ours.level
+    stream = io.StringIO()
+    set_up(form="json", level="info", instance="here", stream=stream)
+    yield stream
+    root.handlers[:], root.level, ours.level = before
+
+
+def _values(metrics: Metrics, live: Live = LIVE, now: float = 0.0) -> dict[str, float]:
+    text = metrics.text(live, now).decode()
+    pairs = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
+    return {
+        name.replace('instance="here"', "").replace("{,", "{").replace(",}", "}").replace("{}", ""): float(v)
+        for name, v in pairs
+    }
+
+
+def test_every_metric_of_the_table_is_there_from_the_start_except_those_with_a_reason() -> None:
+    text = Metrics("here").text(LIVE, 0.0).decode()
+    names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    assert [name for name in PRESENT if name not in names] == []
+    assert [name for name in ABSENT if name in names] == []
+
+
+def test_every_sample_of_ours_names_the_instance_and_no_sample_an_id() -> None:
+    metrics = Metrics("here")
+    metrics.durability.counter_missing("chat_secret")
+    metrics.gateway.rejected("RATE_LIMITED")
+    metrics.api.request("/chats/{chat_id}", "GET", 200, 0.01)
+    for line in metrics.text(LIVE, 0.0).decode().splitlines():
+        if not line.startswith(("#", "process_")):
+            assert 'instance="here"' in line
+            assert "chat_secret" not in line
+
+
+Told = Callable[[Metrics], object]
+
+
+@pytest.mark.parametrize(
+    ("told", "name", "value"),
+    [
+        (lambda m: m.durability.counter_missing("c"), "durability_counter_corruption_total", 1),
+        (lambda m: m.durability.counter_missing("c"), "counter_missing_errors_total", 1),
+        (lambda m: m.durability.duplicate_sequence("c", 1), "durability_duplicate_sequence_total", 1),
+        (lambda m: m.durability.refused_by_store("throttled"), "durability_dynamodb_throttle_count_total", 1),
+        (lambda m: m.durability.persisted(7), "durability_messages_persisted_rate_total", 7),
+        (lambda m: m.durability.republished(2), "durability_events_republished_total", 2),
+        (lambda m: m.durability.answered(0.3), 'durability_persist_latency_seconds_bucket{le="0.5"}', 1),
+        (lambda m: m.durability.allocated(1, 9.0), 'sequence_allocation_latency_seconds_bucket{le="+Inf"}', 1),
+        (lambda m: m.durability.published(5, 0.02), "durability_kafka_produce_latency_seconds_sum", 0.02),
+        (lambda m: m.gateway.connection_opened(), "gateway_connections_rate_total", 1),
+        (lambda m: m.gateway.connection_closed(CloseReason.SLOW_CONSUMER), "client_resync_forced_rate_total", 1),
+        (
+            lambda m: m.gateway.connection_closed(CloseReason.SLOW_CONSUMER),
+            "gateway_slow_consumer_disconnects_total",
+            1,
+        ),
+        (lambda m: m.gateway.connection_closed(CloseReason.IDLE_TIMEOUT), "gateway_connection_timeout_total", 1),
+        (lambda m: m.gateway.connection_closed(None), 'gateway_connections_closed_total{reason="client"}', 1),
+        (lambda m: m.front.timed_out("head"), "gateway_connection_timeout_total", 1),
+        (lambda m: m.front.handshake_refused("x"), 'gateway_handshakes_refused_total{reason="x"}', 1),
+        (lambda m: m.gateway.directory_failed("register"), "gateway_redis_connection_errors_total", 1),
+        (lambda m: m.gateway.subscription(True), "gateway_redis_available", 1),
+        (lambda m: m.fanout.delivered(9), "fanout_messages_delivered_rate_total", 9),
+        (lambda m: m.fanout.retried(), "fanout_retry_count_total", 1),
+        (lambda m: m.fanout.restarted(), "fanout_consumer_restarts_total", 1),
+        (lambda m: m.fanout.rebalanced(), "fanout_rebalances_total", 1),
+        (lambda m: m.fanout.buried(), "fanout_dlq_rate_total", 1),
+        (lambda m: m.memberships.untold("c"), "kafka_lifecycle_publish_failures_total", 1),
+        (lambda m: m.api.request("r", "GET", 200, 0.01), 'rest_requests_total{method="GET",status="200"}', 1),
+        (lambda m: None, 'fanout_kafka_consumer_lag{partition="7",topic="messages.persisted"}', 5),
+        (lambda m: None, "fanout_kafka_consumer_lag_seconds", 1.5),
+        (lambda m: None, "fanout_dlq_depth", 4),
+        (lambda m: None, "gateway_connections_active", 3),
+        (lambda m: None, "gateway_outbound_frames_max", 9),
+        (lambda m: None, "durability_dynamodb_available", 1),
+        (lambda m: None, "gateway_circuit_breaker_open", 0),
+    ],
+)
+def test_what_is_told_shows_under_its_name(told: Told, name: str, value: float) -> None:
+    metrics = Metrics("here")
+    told(metrics)
+    assert _values(metrics)[name] == value
+
+
+def test_what_is_so_at_the_moment_is_looked_up_at_every_scrape() -> None:
+    metrics = Metrics("here")
+    assert _values(metrics)["durability_kafka_available"] == 1
+    broken = msgspec.structs.replace(
+        LIVE, events_available=False, store_available=False, breaker_open=True, ready=False
+    )
+    values = _values(metrics, broken)
+    assert (values["durability_kafka_available"], values["durability_dynamodb_available"]) == (0, 0)
+    assert (values["gateway_circuit_breaker_open"], values["gateway_instances_healthy"]) == (1, 0)
+
+
+def test_shares_are_of_the_window_and_not_of_all_time() -> None:
+    metrics = Metrics("here")
+    metrics.tick(0.0)
+    for _ in range(3):
+        metrics.durability.hit()
+    metrics.durability.persisted(1)
+    metrics.durability.refused_by_store("conflict")
+    metrics.fanout.skipped(Skip.PUSH)
+    metrics.durability.allocated(4, 0.001)
+    values = _values(metrics, now=10.0)
+    assert values["idempotency_hit_rate"] == 0.75
+    assert values["durability_transaction_conflict_rate"] == 0.5
+    assert values["fanout_delivery_skip_rate"] == 1.0
+    assert values["sequence_gap_rate"] == 0.75
+    metrics.tick(10.0 + GAP_WINDOW_S)
+    values = _values(metrics, now=20.0 + GAP_WINDOW_S)
+    assert values["idempotency_hit_rate"] == values["sequence_gap_rate"] == values["fanout_delivery_skip_rate"] == 0.0
+
+
+def test_a_share_keeps_no_more_notes_than_its_window_needs() -> None:
+    share = Share(window_s=10.0)
+    for second in range(1000):
+        share.note(float(second), second, 2 * second)
+    assert share.value() == 0.5
+    assert len(share._notes) <= 12
+
+
+def test_a_time_falls_into_the_first_bucket_that_holds_it() -> None:
+    timings = Timings()
+    for seconds in (0.0, 0.001, 0.0011, 100.0):
+        timings.add(seconds)
+    assert (timings.counts[0], timings.counts[1], timings.counts[-1]) == (2, 1, 1)
+
+
+async def test_an_allocation_that_fails_is_counted_and_raised(folder: Folder) -> None:
+    counts = DurabilityCounts()
+    log = CountedLog(folder, counts)
+    with pytest.raises(CounterMissing):
+        await log.allocate("chat_1", 1, published_through=0, published_message=None, now_ms=0, timeout_s=1.0)
+    assert counts.allocation_errors == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "event"),
+    [
+        (lambda m: m.durability.counter_missing("chat_1"), "counter_missing"),
+        (lambda m: m.durability.duplicate_sequence("chat_1", 4), "duplicate_sequence"),
+        (lambda m: m.fanout.letter_failed(Partition(MESSAGES, 3)), "letter_failed"),
+        (lambda m: m.memberships.untold("chat_1"), "membership_untold"),
+    ],
+)
+def test_what_pages_is_logged_as_critical_with_what_to_do(log: io.StringIO, told: Told, event: str) -> None:
+    told(Metrics("here"))
+    [line] = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert (line["level"], line["event"]) == ("critical", event)
+    assert line["severity"].startswith("SEV-")
+    assert line["next_step"]
+
+
+def test_an_audit_event_is_counted_and_logged_without_what_it_must_not_say(log: io.StringIO) -> None:
+    metrics = Metrics("here")
+    metrics.api.audit("auth.refresh_token_reuse", {"user_id": "user_1", "phone": "+4915112345678", "event": "x"})
+    [line] = [json.loads(line) for line in log.getvalue().splitlines()]
+    assert (line["event"], line["user_id"], line["phone"]) == (
+        "auth.refresh_token_reuse",
+        "user_1",
+        "+49*********78",
+    )
+    assert _values(metrics)['audit_events_total{event="auth.refresh_token_reuse"}'] == 1

@@ -1,0 +1,69 @@
+"""The pages keep up with the code: links lead somewhere, and what must be listed is listed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from seriatim.domain import errors
+from seriatim.domain.errors import SeriatimError
+from seriatim.protocol.asyncapi import ERROR_CODES
+from seriatim.protocol.frames import CloseReason
+from tests.support.metric_names import PRESENT
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+CLIENTS = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
+OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page: Path) -> None:
+    assert list(_broken_links(page)) == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    records = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    missing = [
+        page.name
+        for page in PAGES
+        if page.name != "README.md" and f"{page.name})" not in (records if page.parent.name == "decisions" else index)
+    ]
+    assert missing == []
+
+
+def test_the_guide_for_clients_names_every_close_reason_with_its_code() -> None:
+    assert [each for each in CloseReason if f"| `{each.value}` | {each.code} |" not in CLIENTS] == []
+
+
+def test_the_guide_for_clients_names_every_error_of_the_socket() -> None:
+    assert [code for code in ERROR_CODES if f"`{code}`" not in CLIENTS] == []
+
+
+def test_the_guide_for_clients_says_of_every_http_status_whether_to_repeat() -> None:
+    kinds = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, SeriatimError)]
+    table = CLIENTS.partition("| status | repeat it? |")[2].partition("\n\n")[0]
+    assert [kind.__name__ for kind in kinds if not re.search(rf"\b{kind.http_status}\b", table)] == []
+
+
+def test_the_guide_for_operators_names_every_metric_of_the_specification() -> None:
+    names = [name.removesuffix("_bucket") for name in PRESENT]
+    assert [name for name in names if f"`{name}`" not in OPERATING] == []
+
+
+def _broken_links(page: Path) -> Iterator[str]:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if "://" in link:
+            continue
+        path, _, heading = link.partition("#")
+        target = page.parent / path if path else page
+        if not target.exists() or (heading and heading not in _headings(target)):
+            yield link
+
+
+def _headings(page: Path) -> list[str]:
+    """As the places that show Markdown name them."""
+    titles = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles]
