@@ -38,8 +38,12 @@ def public_pem(key: RSAPrivateKey) -> bytes:
 
 
 def short_lived_token(data: Path, person: Person, seconds: int) -> str:
-    """As the server made it, but for its end."""
+    return token_with(data, person, exp=int(time.time()) + seconds)
+
+
+def token_with(data: Path, person: Person, **claims: object) -> str:
+    """As the server made it, but for these claims."""
     kid, key = server_key(data)
     header, payload, _ = person.access_token.split(".")
     assert unpacked(header)["kid"] == kid
-    return signed({**unpacked(payload), "exp": int(time.time()) + seconds}, key, kid=kid)
+    return signed({**unpacked(payload), **claims}, key, kid=kid)

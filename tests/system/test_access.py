@@ -238,6 +238,7 @@ def test_r20_a_revoked_session_has_its_sockets_closed_and_its_next_request_refus
     with mine.connect() as line, other.connect() as others_line:
         REVOCATIONS[how](mine, other)
         _check_revoked(mine)
+        assert line.error()["code"] == "UNAUTHORIZED"
         frame, code = line.closing()
         assert (frame["reason"], frame["reconnect_allowed"], code) == ("session_revoked", False, 1008)
         assert others_line.is_usable(), "another session of the same person is another session"
@@ -249,6 +250,7 @@ def test_a_sixth_session_ends_the_oldest_one(server: ServerProcess) -> None:
     oldest = Person(server, phone_number)
     with oldest.connect() as line:
         newer = [Person(server, phone_number) for _ in range(5)]
+        assert line.error()["code"] == "UNAUTHORIZED"
         assert line.closing()[0]["reason"] == "session_revoked"
         _check_revoked(oldest)
     assert [person.call("GET", "/users/me").status for person in newer] == [200] * 5

@@ -18,7 +18,7 @@ from seriatim.engines.embedded.folder import Folder
 from seriatim.protocol.asyncapi import ERROR_CODES
 from seriatim.protocol.frames import CloseReason
 from tests.support.forged_tokens import forgeries
-from tests.system.knocking import knock, public_pem, server_key, short_lived_token
+from tests.system.knocking import knock, public_pem, server_key, short_lived_token, token_with
 from tests.system.people import Line, Person, request
 from tests.system.raw_line import BINARY, TEXT, RawLine, framed
 from tests.system.server import ServerProcess, serving, with_limits
@@ -36,6 +36,7 @@ ERRORS = {
     "INVALID_CONTENT_TYPE": f"{HERE}::test_3_invalid_content_type",
     "NOT_A_MEMBER": "tests/system/test_access.py::"
     "test_an_outsider_is_refused_with_every_frame_and_cannot_tell_whether_the_chat_exists",
+    "UNAUTHORIZED": f"{HERE}::test_3_unauthorized_and_1_5_token_expired",
     "RATE_LIMITED": f"{HERE}::test_3_rate_limited_and_1_5_rate_limited_if_it_goes_on",
     "SERVER_BUSY": f"{HERE}::test_3_server_busy",
     "SERVICE_UNAVAILABLE": "tests/system/test_full_disk.py::"
@@ -48,7 +49,6 @@ ERRORS = {
 RESERVED_ERRORS = {
     "FORBIDDEN": "whoever is connected and a member may do all that a frame can ask for; other scopes are 401 before",
     "NOT_FOUND": "reserved by the specification; a chat that is not there is NOT_A_MEMBER",
-    "UNAUTHORIZED": "a token that is found invalid later is told by the closings token_expired and session_revoked",
 }
 REFUSALS = {
     (400, "invalid_request"): f"{HERE}::test_1_2_400_invalid_request",
@@ -71,7 +71,7 @@ CLOSINGS = {
     "slow_consumer": "tests/system/test_slow_consumer.py::"
     "test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and_closed",
     "rate_limited": f"{HERE}::test_3_rate_limited_and_1_5_rate_limited_if_it_goes_on",
-    "token_expired": f"{HERE}::test_1_5_token_expired",
+    "token_expired": f"{HERE}::test_3_unauthorized_and_1_5_token_expired",
     "protocol_error": f"{HERE}::test_1_5_protocol_error_after_ten_bad_frames",
     "duplicate_connection": f"{HERE}::test_1_5_duplicate_connection",
     "session_revoked": "tests/system/test_access.py::"
@@ -235,7 +235,9 @@ def test_1_2_401_invalid_token(server: ServerProcess, alice: Person) -> None:
     bad = forgeries(alice.access_token, kid=kid, public_pem=public_pem(key))
     bad = {name: token for name, token in bad.items() if _fits_a_header(token)}
     assert len(bad) > 20
-    for name, token in {**bad, "expired": short_lived_token(server.data, alice, -1)}.items():
+    bad["expired"] = short_lived_token(server.data, alice, -1)
+    bad["another scope"] = token_with(server.data, alice, scope="billing")
+    for name, token in bad.items():
         reply = knock(server, token)
         assert (reply.status, reply.json["error"]) == (401, "invalid_token"), name
         rest = request(server, "GET", "/api/v1/users/me", Authorization=f"Bearer {token}")
@@ -292,9 +294,11 @@ def test_1_5_load_shedding_of_a_client_that_asks_and_does_not_read(alice: Person
     assert {answer["type"] for answer in answers} <= {"heartbeat_ack"}
 
 
-def test_1_5_token_expired(server: ServerProcess, alice: Person) -> None:
+def test_3_unauthorized_and_1_5_token_expired(server: ServerProcess, alice: Person) -> None:
     with Line(server, short_lived_token(server.data, alice, 2)) as line:
+        warning = line.error()
         frame, code = line.closing()
+    assert (warning["code"], warning["retryable"]) == ("UNAUTHORIZED", False)
     assert (frame["reason"], frame["reconnect_allowed"], code) == ("token_expired", True, 1008)
 
 

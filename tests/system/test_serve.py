@@ -63,6 +63,11 @@ def test_documentation_and_health_are_on_the_public_port_and_metrics_only_on_the
     assert ready.json == {"ready": True, "parts": {"store": True, "events": True, "gateway": True}}
 
 
+def test_the_internal_listener_takes_no_clients(server: ServerProcess) -> None:
+    assert request(server, "GET", "/v1/ws").status == 426
+    assert request(server, "GET", "/v1/ws", port=server.internal_port).status == 404
+
+
 def test_a_second_server_on_the_folder_is_refused_in_one_line(server: ServerProcess) -> None:
     second = command("serve", "--port", "0", "--internal", "off", "--data", str(server.data), cwd=server.data.parent)
     assert (second.returncode, second.stdout) == (2, "")

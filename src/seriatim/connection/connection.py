@@ -185,6 +185,9 @@ class Connection:
         if not self._greeted:
             self._outbound.last_words()  # a client that was never greeted gets only the reason
         self._write()
+        if reason in (CloseReason.TOKEN_EXPIRED, CloseReason.SESSION_REVOKED):
+            self._services.observe.rejected(_UNAUTHORIZED.code)
+            self._outbound.answer_last(encode(_UNAUTHORIZED))
         self._outbound.answer_last(encode(self._closing(reason, self._reconnect_delay_ms(reason))))
         self._finish(reason)
 
@@ -368,6 +371,13 @@ class Connection:
         self._tasks.cancel()
         self._chats.forget_all()
         self._ended(self, reason)
+
+
+_UNAUTHORIZED = ErrorFrame(
+    code="UNAUTHORIZED",
+    message="your token is not valid any more; connect with a new one, or sign in again",
+    retryable=False,
+)
 
 
 def _slow_consumer(waiting: int) -> ErrorFrame:

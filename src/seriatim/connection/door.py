@@ -41,6 +41,8 @@ class Door:
         clock: Clock,
         recheck: Recheck,
         observe: FrontObserver,
+        *,
+        sockets: bool,
     ) -> None:
         self.gateway = gateway
         self.app = app
@@ -48,6 +50,7 @@ class Door:
         self.clock = clock
         self.recheck = recheck
         self.observe = observe
+        self.sockets = sockets
         self.tasks = Tasks()
         self.closing = False
         self.empty = asyncio.Event()

@@ -21,7 +21,10 @@ from seriatim.ports.clock import Clock
 
 
 class Front:
-    """Made before the gateway starts or after; `serve` once per address, with a started gateway."""
+    """Made before the gateway starts or after; `serve` once per address, with a started gateway.
+
+    Without `sockets` it serves the application alone: listeners for operators take no clients.
+    """
 
     def __init__(
         self,
@@ -31,11 +34,12 @@ class Front:
         clock: Clock,
         *,
         observe: FrontObserver | None = None,
+        sockets: bool = True,
     ) -> None:
         observe = observe or FrontUnobserved()
         self._gateway = gateway
         self._recheck = Recheck(gateway.connections, admission.authenticator, clock, observe)
-        self._door = Door(gateway, app, admission, clock, self._recheck, observe)
+        self._door = Door(gateway, app, admission, clock, self._recheck, observe, sockets=sockets)
         self._loops = Tasks()
         self._servers: list[asyncio.Server] = []
 
@@ -48,7 +52,7 @@ class Front:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(self.protocol_factory, host, port, ssl=ssl, backlog=limits.LISTEN_BACKLOG_MAX)
         _keep_backlogs_here(server)
-        if not self._servers:
+        if self._door.sockets and not self._servers:
             self._loops.start(self._recheck.run())
         self._servers.append(server)
         places = [address_of(each.getsockname()) for each in server.sockets]

@@ -195,7 +195,7 @@ class HttpConnection(asyncio.Protocol):
             client=self._client,
             server=self._server,
         )
-        if is_websocket_path(request.path):
+        if self._door.sockets and is_websocket_path(request.path):
             return Joining(request, self, self._door)
         return Exchange(request, self, self._door)
 

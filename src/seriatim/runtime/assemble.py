@@ -175,8 +175,8 @@ def _wire(
         origins=settings.origins or None,
         trusted_proxies=parse_networks(settings.trusted_proxies),
     )
-    inside = Front(gateway, SmallApp(watch.routes()), admission, clock, observe=metrics.front)
-    local = Front(gateway, SmallApp(operator.routes()), admission, clock, observe=metrics.front)
+    inside = Front(gateway, SmallApp(watch.routes()), admission, clock, observe=metrics.front, sockets=False)
+    local = Front(gateway, SmallApp(operator.routes()), admission, clock, observe=metrics.front, sockets=False)
     return Server(
         settings=settings,
         folder=folder,

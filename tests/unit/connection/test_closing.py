@@ -80,7 +80,7 @@ async def test_a_lost_socket_ends_everything_and_answers_go_nowhere(world: World
 async def test_what_waits_leaves_before_the_closing_if_the_client_reads(world: World) -> None:
     connection, socket = await world.synced([1])
     world.deliver(connection, 2, 1)
-    connection.close(CloseReason.TOKEN_EXPIRED)
+    connection.close(CloseReason.MAX_CONNECTION_AGE)
     assert [type(frame).__name__ for frame in socket.frames] == ["MessageFrame", "ConnectionClosing"]
 
 
