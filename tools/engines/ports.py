@@ -1,0 +1,73 @@
+"""Spare ports of 127.0.0.1, and who listens on one.
+
+Linux only: the range of passing ports and the owners of sockets are read from /proc.
+"""
+
+import os
+import socket
+from pathlib import Path
+from random import SystemRandom
+
+HOST = "127.0.0.1"
+PORT_MIN = 20_000
+"""Below live the well-known ports that people run things on."""
+RANGE_PORTS_MIN = 1_000
+PICKS_MAX = 100
+
+_chance = SystemRandom()
+
+
+def spare_port() -> int:
+    """A port that nobody listens on now. Somebody may take it before its engine does: whoever starts one looks again.
+
+    It lies below the range that outgoing connections use. Inside that range, a client that tries to reach a stopped
+    engine can be given the engine's own port, be connected to itself, and keep the engine from coming back.
+    """
+    passing_min = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    ports = range(PORT_MIN, passing_min)
+    if len(ports) < RANGE_PORTS_MIN:
+        ports = range(PORT_MIN, 65_536)
+    for _ in range(PICKS_MAX):
+        port = _chance.choice(ports)
+        if not is_taken(port):
+            return port
+    raise OSError(f"no spare port was found among {PICKS_MAX} between {ports[0]} and {ports[-1]}")
+
+
+def is_taken(port: int) -> bool:
+    """Whether somebody listens there. Connections that are only fading away do not count."""
+    with socket.socket() as attempt:
+        attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            attempt.bind((HOST, port))
+        except OSError:
+            return True
+        return False
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether it is this process that listens there, and not a stranger who answers in its place."""
+    listening = _listening_sockets(port)
+    descriptors = Path(f"/proc/{pid}/fd")
+    try:
+        return any(_target(each) in listening for each in descriptors.iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _listening_sockets(port: int) -> frozenset[str]:
+    suffix, listen_state = f":{port:04X}", "0A"
+    rows = [
+        line.split()
+        for table in (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+        if table.exists()
+        for line in table.read_text(encoding="ascii").splitlines()[1:]
+    ]
+    return frozenset(f"socket:[{row[9]}]" for row in rows if row[1].endswith(suffix) and row[3] == listen_state)
+
+
+def _target(descriptor: Path) -> str:
+    try:
+        return os.readlink(descriptor)
+    except FileNotFoundError:  # closed while we looked
+        return ""
