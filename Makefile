@@ -21,11 +21,12 @@ test: $(READY) ## Run the tests, e.g. make test ARGS="-k pipeline -n 0"
 	@$(BIN)/python -m tools.engines install || true
 	@$(BIN)/pytest $(ARGS)
 
-check: $(READY) ## Check formatting, lint, types and import rules
+check: $(READY) ## Check formatting, lint, types, import rules and schemas of events
 	@echo '== format: ruff format --check' && $(BIN)/ruff format --check .
 	@echo '== lint: ruff check'            && $(BIN)/ruff check .
 	@echo '== types: mypy --strict'        && $(BIN)/mypy
 	@echo '== imports: lint-imports'       && $(BIN)/lint-imports --no-logo
+	@echo '== events: schemas check'       && $(BIN)/seriatim schemas check
 
 simulate: $(READY) ## Run 100 000 simulated worlds with faults, e.g. make simulate ARGS="--help"
 	@$(BIN)/seriatim simulate --seeds 1..100000 $(ARGS)

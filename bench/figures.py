@@ -95,11 +95,11 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
         return bare / ours if self.less_is_better else ours / bare
 
 
-def show_server(measured: Sequence[Measured], *, lifted: Mapping[str, object], as_json: bool, title: str) -> None:
+def show_server(measured: Sequence[Measured], *, lifted: Mapping[str, float], as_json: bool, title: str) -> None:
+    """The table, and after it the same as JSON; or JSON alone."""
+    found = {"machine": machine(), "lifted_limits": dict(lifted), "figures": [_as_json(each) for each in measured]}
     if as_json:
-        _print_json(
-            {"machine": machine(), "lifted_limits": dict(lifted), "figures": [_as_json(each) for each in measured]}
-        )
+        _print_json(found)
         return
     columns = ("what", "value", "p50 ms", "p99 ms", "CPU us each", "busy: server, load", "baseline", "value", "ratio")
     table = Table(*columns, title=title)
@@ -114,7 +114,8 @@ def show_server(measured: Sequence[Measured], *, lifted: Mapping[str, object], a
             table.add_row(f"  {each.note}")
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(table)
-    console.print(f"limits lifted in the measured server: {', '.join(f'{k}={v}' for k, v in lifted.items())}")
+    console.print(f"limits lifted in the measured server: {', '.join(f'{k}={v:,.0f}' for k, v in lifted.items())}")
+    print(json.dumps(found))
 
 
 def machine() -> dict[str, object]:

@@ -32,10 +32,6 @@ class People(msgspec.Struct, kw_only=True):
     hundred: str
     crowds: list[str]
 
-    @property
-    def count(self) -> int:
-        return len(self.persons)
-
     def token(self, person: int) -> str:
         return self.persons[person].tokens[0]
 

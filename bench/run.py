@@ -16,7 +16,7 @@ from bench.processes import MEASURED_CORE, take_the_other_cores
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
     parser.add_argument("what", nargs="?", choices=("server", "planes", "store"), default="server")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of a table")
+    parser.add_argument("--json", action="store_true", help="print JSON alone, without the table")
     parser.add_argument("--quick", action="store_true", help="one short round instead of the median of three")
     parser.add_argument("--only", choices=server.PARTS, action="append", help="one part of the server's figures")
     parser.add_argument("--profiles", type=Path, metavar="FOLDER", help="write what cProfile sees in each server")

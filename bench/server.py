@@ -42,8 +42,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     slow_seconds: float
 
 
-WHOLE = Plan(rounds=3, seconds=2.0, persons=1100, idle_from=100, slow_seconds=3.0)
-QUICK = Plan(rounds=1, seconds=1.0, persons=1000, idle_from=100, slow_seconds=2.0)
+WHOLE = Plan(rounds=3, seconds=1.5, persons=1100, idle_from=100, slow_seconds=3.0)
+QUICK = Plan(rounds=1, seconds=0.6, persons=1000, idle_from=100, slow_seconds=1.0)
 PARTS = ("acks", "deliveries", "idle", "slow")
 
 
@@ -105,51 +105,66 @@ def listening(process: Child) -> Address:
 # --- durable acks -----------------------------------------------------------------------------------------------------
 
 
+class Crowd(msgspec.Struct, frozen=True):
+    """Who writes: so many connections, in chats of so many, each with so many messages on their way at a time."""
+
+    connections: int
+    chat: int
+    depth: int = 1
+
+    @property
+    def waiting(self) -> int:
+        return self.connections * self.depth
+
+    def __str__(self) -> str:
+        deep = f", {self.depth} on their way each" if self.depth > 1 else ""
+        chats = "" if self.connections == 1 else f" in {'pairs' if self.chat == 2 else f'chats of {self.chat}'}"
+        return f"{self.connections} connection{'s' if self.connections > 1 else ''}{chats}{deep}"
+
+
+CROWDS_OF_WRITERS = (Crowd(1, 2), Crowd(100, 2), Crowd(100, 10), Crowd(1000, 2), Crowd(1000, 10), Crowd(100, 10, 16))
+
+
 def acks(bench: Bench, people: People) -> list[Measured]:
     """Everybody sends, waits for the ack, and sends again. The rest of the chat is online and gets each message."""
-    crowds = [
-        ("1 connection", 1, people.pairs),
-        ("100 connections, in pairs", 100, people.pairs),
-        ("100 connections, in chats of 10", 100, people.tens),
-        ("1000 connections, in pairs", 1000, people.pairs),
-        ("1000 connections, in chats of 10", 1000, people.tens),
-    ]
-    sizes = list(dict.fromkeys(size for _, size, _ in crowds))
-    ours: dict[str, list[Sample]] = {unit: [] for unit, _, _ in crowds}
-    echoes: dict[int, list[Sample]] = {size: [] for size in sizes}
-    stores: dict[int, list[Sample]] = {size: [] for size in sizes}
+    ours: dict[Crowd, list[Sample]] = {crowd: [] for crowd in CROWDS_OF_WRITERS}
+    echoes: dict[tuple[int, int], list[Sample]] = {}
+    stores: dict[int, list[Sample]] = {}
     for number in range(bench.plan.rounds):
-        for size in sizes:
-            bench.say(f"acks, round {number + 1}: {size} waiting")
-            stores[size].append(bench.bare_store(size))
-            with child("echo") as process:
-                echoes[size].append(on_a_loop(echo_loop(bench, process, size)))
-            for unit, connections, chats in crowds:
-                if connections == size:
-                    with bench.seriatim(unit) as process:
-                        ours[unit].append(on_a_loop(ack_loop(bench, process, people, chats, size)))
+        for crowd in CROWDS_OF_WRITERS:
+            bench.say(f"acks, round {number + 1}: {crowd}")
+            if len(stores.setdefault(crowd.waiting, [])) == number:
+                stores[crowd.waiting].append(bench.bare_store(crowd.waiting))
+            if len(echoes.setdefault((crowd.connections, crowd.depth), [])) == number:
+                with child("echo") as process:
+                    sample = on_a_loop(echo_loop(bench, process, crowd))
+                echoes[crowd.connections, crowd.depth].append(sample)
+            with bench.seriatim(str(crowd)) as process:
+                ours[crowd].append(on_a_loop(ack_loop(bench, process, people, crowd)))
     return [
         Measured(
             name="durable acks per second",
-            unit=unit,
-            rounds=ours[unit],
-            baselines={BARE_STORE: stores[size], BARE_ECHO: echoes[size]},
+            unit=str(crowd),
+            rounds=ours[crowd],
+            baselines={BARE_STORE: stores[crowd.waiting], BARE_ECHO: echoes[crowd.connections, crowd.depth]},
         )
-        for unit, size, _ in crowds
+        for crowd in CROWDS_OF_WRITERS
     ]
 
 
-async def ack_loop(bench: Bench, process: Child, people: People, chats: Sequence[str], size: int) -> Sample:
-    each = people.count // len(chats)
-    writers = [Writer(people.token(number), chats[number // each], CONTENT_BYTES) for number in range(size)]
+async def ack_loop(bench: Bench, process: Child, people: People, crowd: Crowd) -> Sample:
+    chats = people.pairs if crowd.chat == 2 else people.tens
+    writers = [
+        Writer(people.token(number), chats[number // crowd.chat], CONTENT_BYTES) for number in range(crowd.connections)
+    ]
     await enter(listening(process), writers)
-    return await closed_loop(bench.plan.seconds, process, writers)
+    return await closed_loop(bench.plan.seconds, process, writers, depth=crowd.depth)
 
 
-async def echo_loop(bench: Bench, process: Child, size: int) -> Sample:
-    writers = [Writer("", NO_CHAT, CONTENT_BYTES, echoed=True) for _ in range(size)]
+async def echo_loop(bench: Bench, process: Child, crowd: Crowd) -> Sample:
+    writers = [Writer("", NO_CHAT, CONTENT_BYTES, echoed=True) for _ in range(crowd.connections)]
     await enter(listening(process), writers)
-    return await closed_loop(bench.plan.seconds, process, writers)
+    return await closed_loop(bench.plan.seconds, process, writers, depth=crowd.depth)
 
 
 async def enter(at: Address, clients: Sequence[Client]) -> None:
@@ -164,7 +179,12 @@ async def enter(at: Address, clients: Sequence[Client]) -> None:
 
 
 async def closed_loop(
-    seconds: float, process: Child, writers: Sequence[Writer], others: Sequence[Client] | None = None
+    seconds: float,
+    process: Child,
+    writers: Sequence[Writer],
+    others: Sequence[Client] | None = None,
+    *,
+    depth: int = 1,
 ) -> Sample:
     """Lets the writers write, and counts their acks once they are warm; with `others`, what is pushed to those."""
 
@@ -172,7 +192,7 @@ async def closed_loop(
         return sum(each.acks for each in writers) if others is None else sum(each.frames for each in others)
 
     for writer in writers:
-        writer.begin()
+        writer.begin(depth)
     await asyncio.sleep(seconds / 5)
     for writer in writers:
         writer.latencies_s.clear()
@@ -327,12 +347,14 @@ async def flooded(talkers: Sequence[Writer]) -> None:
     """More than the buffers of kernel and server hold for one socket, as fast as it goes."""
     for talker in talkers:
         talker.begin(depth=20)
-    while any(talker.acks < FLOOD_MESSAGES for talker in talkers):
-        for talker in talkers:
+    going = list(talkers)
+    while going:
+        await asyncio.sleep(0.01)
+        for talker in going:
             talker.check()
             if talker.acks >= FLOOD_MESSAGES:
                 talker.cease()
-        await asyncio.sleep(0.01)
+        going = [talker for talker in going if talker.acks < FLOOD_MESSAGES]
     while any(talker.in_flight for talker in talkers):  # noqa: ASYNC110 - a client has no event for it
         await asyncio.sleep(0.01)
 

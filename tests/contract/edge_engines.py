@@ -26,6 +26,7 @@ from seriatim.ports.revocations import Revocations, Verdict
 from seriatim.ports.secrets import Secrets
 from seriatim.ports.tokens import Authenticator, TokenSigner
 from tests.contract.event_engines import Engine, MemoryEngine
+from tests.contract.redis_engines import RedisQuotasEngine, RedisRevocationsEngine
 from tests.support.hand_clock import HandClock
 
 
@@ -226,8 +227,8 @@ class FixedCodesEngine(MemoryEngine):
         return False
 
 
-QUOTAS: Sequence[Callable[[], QuotasEngine]] = (LocalQuotasEngine,)
-REVOCATIONS: Sequence[Callable[[], RevocationsEngine]] = (LocalRevocationsEngine,)
+QUOTAS: Sequence[Callable[[], QuotasEngine]] = (LocalQuotasEngine, RedisQuotasEngine)
+REVOCATIONS: Sequence[Callable[[], RevocationsEngine]] = (LocalRevocationsEngine, RedisRevocationsEngine)
 TOKENS: Sequence[Callable[[], TokensEngine]] = (KeyFolderTokensEngine,)
 SECRETS: Sequence[Callable[[], SecretsEngine]] = (KeyFolderSecretsEngine,)
 CODE_SENDERS: Sequence[Callable[[], CodeSenderEngine]] = (LogCodeSenderEngine, FixedCodesEngine)

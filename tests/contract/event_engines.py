@@ -34,9 +34,12 @@ from seriatim.ports.event_log import (
     Record,
 )
 from seriatim.ports.push import Push, PushSubscriber
+from tests.contract.kafka_engines import KafkaEventLogEngine
+from tests.contract.redis_engines import RedisDirectoryEngine, RedisPushEngine
 
 T = TypeVar("T")
 SOON_S = 5.0
+QUIET_LOOKS = 150  # an engine with more patience than that needs it for what must happen, not for what must not
 PARTITIONS: Mapping[str, int] = {MESSAGES: 4, MEMBERSHIPS: 2, CHATS: 2, DEAD_LETTERS: 8}
 
 
@@ -106,7 +109,7 @@ async def soon(engine: Engine, waited: Coroutine[None, None, T], what: str = "an
 
 async def quiet(engine: Engine) -> None:
     """Whatever was going to happen has happened."""
-    for _ in range(engine.looks):
+    for _ in range(min(engine.looks, QUIET_LOOKS)):
         await engine.pause()
 
 
@@ -270,9 +273,13 @@ class MemoryPushEngine(MemoryEngine):
         self.channels.wipe()
 
 
-EVENT_LOGS: Sequence[Callable[[], EventLogEngine]] = (MemoryEventLogEngine, EmbeddedEventLogEngine)
-DIRECTORIES: Sequence[Callable[[], DirectoryEngine]] = (MemoryDirectoryEngine,)
-PUSHES: Sequence[Callable[[], PushEngine]] = (MemoryPushEngine,)
+def kafka() -> EventLogEngine:
+    return KafkaEventLogEngine(PARTITIONS)
+
+
+EVENT_LOGS: Sequence[Callable[[], EventLogEngine]] = (MemoryEventLogEngine, EmbeddedEventLogEngine, kafka)
+DIRECTORIES: Sequence[Callable[[], DirectoryEngine]] = (MemoryDirectoryEngine, RedisDirectoryEngine)
+PUSHES: Sequence[Callable[[], PushEngine]] = (MemoryPushEngine, RedisPushEngine)
 
 
 def _noon() -> int:

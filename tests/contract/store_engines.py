@@ -6,6 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from seriatim.engines.dynamodb.accounts import DynamoAccounts, DynamoSessions
+from seriatim.engines.dynamodb.attributes import S
+from seriatim.engines.dynamodb.catalog import DynamoCatalog, DynamoRoster
+from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
+from seriatim.engines.dynamodb.message_log import DynamoMessageLog
+from seriatim.engines.dynamodb.request_keys import DynamoRequestKeys
+from seriatim.engines.dynamodb.store import COUNTERS
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.accounts import EmbeddedAccounts, EmbeddedSessions
 from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
@@ -22,6 +29,7 @@ from seriatim.ports.accounts import Accounts, Sessions
 from seriatim.ports.catalog import Catalog, Roster
 from seriatim.ports.message_log import CounterRepair, DeliveryState, MessageLog
 from seriatim.ports.request_keys import RequestKeys
+from tests.support.real_dynamodb import PATIENCE_S, CarefulClient, client_with_tables
 
 
 class StoreEngine(Protocol):
@@ -150,4 +158,55 @@ class EmbeddedEngine(StoreEngine):
         return Path(self._root.name) / f"data-{self._opened}"
 
 
-ENGINES: dict[str, Callable[[], StoreEngine]] = {"memory": MemoryEngine, "embedded": EmbeddedEngine}
+class DynamoEngine(StoreEngine):
+    """A real DynamoDB Local, whose tables are emptied afterwards. It outlives every process; their sockets do not."""
+
+    async def open(self) -> None:
+        self.client = await client_with_tables()
+        self.store = self.client.store()
+
+    async def close(self) -> None:
+        await self.client.empty()
+        await self.client.close()
+
+    async def reopen(self) -> None:
+        before = self.client
+        await before.close()
+        self.client = CarefulClient(before.url)
+        self.client.requests += before.requests
+        self.store = self.client.store()
+
+    async def lose_counter(self, chat_id: str) -> None:
+        accident = self.store.writing(COUNTERS, {"Key": {"chat_id": S(chat_id)}})
+        await self.store.delete(accident, until=self.store.until(PATIENCE_S))
+
+    def log(self) -> MessageLog:
+        return DynamoMessageLog(self.store)
+
+    def delivery_state(self) -> DeliveryState:
+        return DynamoDeliveryState(self.store)
+
+    def repair(self) -> CounterRepair:
+        return DynamoMessageLog(self.store)
+
+    def catalog(self) -> Catalog:
+        return DynamoCatalog(self.store)
+
+    def roster(self) -> Roster:
+        return DynamoRoster(self.store)
+
+    def accounts(self) -> Accounts:
+        return DynamoAccounts(self.store)
+
+    def sessions(self) -> Sessions:
+        return DynamoSessions(self.store)
+
+    def request_keys(self) -> RequestKeys:
+        return DynamoRequestKeys(self.store)
+
+
+ENGINES: dict[str, Callable[[], StoreEngine]] = {
+    "memory": MemoryEngine,
+    "embedded": EmbeddedEngine,
+    "dynamodb": DynamoEngine,
+}

@@ -1,6 +1,6 @@
 """The contract of durability, for gateways and the REST edge. Each promise quotes its sentence of ports/durability.py.
 
-Under contract now: the plane within one process. What carries it between processes joins in `DURABILITIES`.
+Under contract: the plane within one process, and what carries it between processes (`DURABILITIES`).
 """
 
 import asyncio
@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
+from seriatim.domain.account import Session
 from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import NotAMember, OutcomeUnknown, SeriatimError
 from seriatim.domain.message import Draft, Receipt
@@ -18,6 +19,10 @@ from seriatim.engines.memory.message_log import MemoryMessageLog
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.engines.memory.wire import Wire
+from seriatim.engines.rpc.dial import Dialer
+from seriatim.engines.rpc.durability import RpcDurability
+from seriatim.engines.rpc.finding import Listed
+from seriatim.engines.rpc.server import DurabilityServer
 from seriatim.ports import durability as port
 from seriatim.ports.durability import Answer, Durability, History
 from seriatim.ports.event_log import MESSAGES
@@ -238,7 +243,35 @@ async def who_is_removed_during_a_read_is_shown_nothing(engine: DurabilityEngine
         await engine.history().read_back(BOB, CHAT, before=9, after=0, limit=3, timeout_s=SOON_S)
 
 
-DURABILITIES: Sequence[Callable[[], DurabilityEngine]] = (DurabilityEngine,)
+class RpcEngine(DurabilityEngine):
+    """The same plane behind gRPC on loopback."""
+
+    async def open(self) -> None:
+        await super().open()
+        self.server = DurabilityServer(self.ingest, NoSessions(), self.clock, token="word")
+        port = await self.server.start("127.0.0.1", 0)
+        self.client = RpcDurability(Listed([f"127.0.0.1:{port}"]), Dialer(token="word"), self.clock)
+        self.running = asyncio.create_task(self.client.run())
+
+    async def close(self) -> None:
+        self.running.cancel()
+        await asyncio.wait((self.running,))
+        await self.server.stop()
+        await super().close()
+
+    def plane(self) -> Durability:
+        return self.client
+
+    def history(self) -> History:
+        return self.client
+
+
+class NoSessions:
+    async def session(self, session_id: str, *, timeout_s: float) -> Session | None:
+        return None
+
+
+DURABILITIES: Sequence[Callable[[], DurabilityEngine]] = (DurabilityEngine, RpcEngine)
 
 
 @pytest.mark.parametrize("engine", DURABILITIES)

@@ -89,7 +89,8 @@ async def a_group_that_never_committed_begins_with_the_first_record(engine: Even
 @SUITE.promise
 async def a_new_reader_starts_at_the_committed_offset(engine: EventLogEngine) -> None:
     """One consumer of a group. Each partition has one reader at a time; a new reader starts at the committed offset.
-    Returns once the offset is stored."""
+    The group's next reader begins there. After a crash of the log itself it may begin a little before, never beyond:
+    records come twice, none is left out."""
     partition = await fill(engine, 5)
     async with Crew(engine) as crew:
         first = await crew.hire("first", start=False)

@@ -52,12 +52,19 @@ def request(server: Place, method: str, path: str, body: object = None, *, port:
 
 
 class Person:
-    """Signed in with one device."""
+    """Signed in with one device. `gateway`: where its WebSockets go, if not to the server that speaks REST."""
 
     def __init__(
-        self, server: Place, phone_number: str, *, otp: str | None = None, device_id: str | None = None
+        self,
+        server: Place,
+        phone_number: str,
+        *,
+        otp: str | None = None,
+        device_id: str | None = None,
+        gateway: Place | None = None,
     ) -> None:
         self.server = server
+        self.gateway = gateway
         self.phone_number = phone_number
         self.device_id = device_id or str(uuid.uuid4())
         if otp is None:
@@ -90,7 +97,7 @@ class Person:
             path = f"/chats/{chat_id}/messages?cursor={reply.json['pagination']['next_cursor']}"
 
     def connect(self) -> "Line":
-        return Line(self.server, self.access_token)
+        return Line(self.gateway or self.server, self.access_token)
 
 
 class Line:

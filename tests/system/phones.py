@@ -51,7 +51,7 @@ class Phone:
 
     async def connect(self) -> None:
         """Raises `Lost` when nobody is there."""
-        server, token = self.person.server, self.person.access_token
+        server, token = self.person.gateway or self.person.server, self.person.access_token
         try:
             self._socket = await connect(
                 f"ws://{server.host}:{server.port}/v1/ws",

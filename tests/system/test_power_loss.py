@@ -14,6 +14,7 @@ import pytest
 from seriatim.engines.embedded.disk import Disk
 from seriatim.engines.embedded.folder import Folder
 from seriatim.runtime.assemble import assemble
+from seriatim.runtime.embedded import EmbeddedWorld
 from seriatim.runtime.server import Server
 from seriatim.runtime.settings import Settings
 from tests.system.people import ANSWER_S, Json, Person
@@ -91,8 +92,9 @@ async def test_twenty_power_cuts_under_load_lose_nothing_that_was_acknowledged(
     for number in range(ROUNDS):
         left = tmp_path / f"data-{number + 1}"
         async with _serving(data, here) as server:
-            power = Power(server._folder)
-            monkeypatch.setattr(server._folder.disk, "sync", power.sync)
+            assert isinstance(server.world, EmbeddedWorld)
+            power = Power(server.world.folder)
+            monkeypatch.setattr(server.world.folder.disk, "sync", power.sync)
             if not phones:
                 people = await signed_in(lambda each: Person(here, f"+4915100{each:06d}"), PEOPLE)
                 chat_id = await asyncio.to_thread(people[0].create_group, *people[1:])
@@ -128,7 +130,9 @@ async def test_twenty_power_cuts_under_load_lose_nothing_that_was_acknowledged(
 async def _serving(data: Path, here: Here) -> AsyncIterator[Server]:
     server = await assemble(Settings(env="test", port=0, internal="off", data=str(data)), instance="here")
     try:
-        here.port = (await server.start()).public.port
+        public = (await server.start()).public
+        assert public is not None
+        here.port = public.port
         yield server
     finally:
         await server.close()

@@ -88,7 +88,7 @@ def test_a_port_that_is_taken_is_refused_in_one_line(server: ServerProcess, tmp_
     [
         (("--port", "eighty"), "port (flag --port): 'eighty' is not a whole number from 0 to 65535"),
         (("--env", "prod"), "otp_sender (default): "),
-        (("--store", "dynamodb:"), "store (flag --store): 'dynamodb' comes with the distributed engines"),
+        (("--store", "dynamodb:"), "store (flag --store): takes embedded: or dynamodb://"),
         (("--data", "occupied"), "occupied holds letter.txt but no FORMAT file"),
         (("--data", "occupied/letter.txt"), "occupied/letter.txt is a file; name a folder"),
         (("--keys", "badkeys"), "badkeys/a.pem is damaged"),

@@ -51,8 +51,17 @@ def _run(*, as_json: bool) -> None:
 def _exports(addresses: dict[str, str]) -> str:
     # DynamoDB Local takes any key, but the libraries that sign requests want one.
     keys = {"AWS_ACCESS_KEY_ID": KEY_ID, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
-    named = {**{name.upper(): value for name, value in addresses.items()}, **keys}
+    named = {**{name.upper(): value for name, value in addresses.items()}, **keys, **_settings(addresses)}
     return "\n".join(f"export {name}={value}" for name, value in named.items())
+
+
+def _settings(addresses: dict[str, str]) -> dict[str, str]:
+    """The same as `seriatim` takes it."""
+    return {
+        "SERIATIM_STORE": f"'dynamodb://?endpoint={addresses['dynamodb_url']}&region={REGION}'",
+        "SERIATIM_EVENTS": f"kafka://{addresses['kafka_bootstrap']}",
+        "SERIATIM_DIRECTORY": addresses["redis_url"],
+    }
 
 
 def _end(_signal: int, _frame: FrameType | None) -> None:

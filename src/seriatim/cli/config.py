@@ -6,8 +6,8 @@ import click
 import msgspec
 
 from seriatim.cli.options import load_or_exit, settings_options
-from seriatim.runtime.settings import all_settings
-from seriatim.runtime.sources import documentation, shown
+from seriatim.runtime.settings import Setting, all_settings
+from seriatim.runtime.sources import documentation, shown, shown_setting
 
 
 @click.group()
@@ -33,15 +33,17 @@ def check(file: Path | None, **flags: str | None) -> None:
 def show(file: Path | None, as_json: bool, **flags: str | None) -> None:
     """Print every setting, and where it came from. Passwords are hidden."""
     loaded = load_or_exit(file, flags)
-    names = [setting.name for setting in all_settings()]
-    values = {name: getattr(loaded.settings, name) for name in names}
+    values = {setting: getattr(loaded.settings, setting.name) for setting in all_settings()}
     if as_json:
-        answer = {name: {"value": _jsonable(values[name]), "source": loaded.sources[name]} for name in names}
+        answer = {
+            setting.name: {"value": _jsonable(setting, value), "source": loaded.sources[setting.name]}
+            for setting, value in values.items()
+        }
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
         return
-    widest = max(len(shown(value)) for value in values.values())
-    for name in names:
-        click.echo(f"{name:<30} {shown(values[name]):<{widest}}  {loaded.sources[name]}")
+    widest = max(len(shown_setting(setting, value)) for setting, value in values.items())
+    for setting, value in values.items():
+        click.echo(f"{setting.name:<30} {shown_setting(setting, value):<{widest}}  {loaded.sources[setting.name]}")
 
 
 @config.command()
@@ -50,7 +52,7 @@ def doc() -> None:
     click.echo(documentation(), nl=False)
 
 
-def _jsonable(value: object) -> object:
+def _jsonable(setting: Setting, value: object) -> object:
     if isinstance(value, tuple):
         return [shown(each) for each in value]
-    return shown(value) if isinstance(value, str) else value
+    return shown_setting(setting, value) if isinstance(value, str) else value

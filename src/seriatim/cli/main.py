@@ -10,7 +10,8 @@ except ModuleNotFoundError as missing:
 from seriatim import __version__
 
 # In the order in which a new user meets them. The attribute of a module is named like its command.
-COMMANDS = ("serve", "user", "config", "check", "data", "simulate")
+ROLES = ("gateway", "ingest", "fanout", "api")
+COMMANDS = ("serve", *ROLES, "user", "config", "check", "data", "tables", "topics", "schemas", "cluster", "simulate")
 
 
 class LazyGroup(click.Group):
@@ -22,7 +23,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f"seriatim.cli.{cmd_name}"), cmd_name)
+        module = "roles" if cmd_name in ROLES else cmd_name
+        command = getattr(import_module(f"seriatim.cli.{module}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

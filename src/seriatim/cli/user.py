@@ -9,6 +9,7 @@ import msgspec
 from seriatim.cli.options import load_or_exit, refuse, settings_options
 from seriatim.domain.errors import SeriatimError
 from seriatim.runtime.operator import AddedUser, AddUser, NobodyThere, ServerRefused, ask, check_user
+from seriatim.runtime.roles import Role
 from seriatim.runtime.settings import Settings
 
 
@@ -22,11 +23,12 @@ def user() -> None:
 @click.option("--name", required=True, help="Name that others see.")
 @click.option("--token", is_flag=True, help="Also print an access token, alone on the last line. It lives an hour.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
-@settings_options(only=("data", "keys"))
+@settings_options(only=("data", "keys", "store", "events", "directory"))
 def add(phone: str, name: str, token: bool, as_json: bool, file: Path | None, **flags: str | None) -> None:
     """Make a user, or find the one who has this phone number.
 
-    Asks the server that runs on the data folder; if none does, opens the folder itself.
+    Asks the server that runs on the data folder; if none does, opens the folder itself. With --store dynamodb:// and
+    the other engines it asks those, and needs the key folder of the REST processes.
 
     Exit code: 0 done, 2 refused, and nothing was changed.
     """
@@ -50,6 +52,9 @@ def add(phone: str, name: str, token: bool, as_json: bool, file: Path | None, **
 
 
 def _add(settings: Settings, order: AddUser) -> AddedUser:
+    if settings.is_distributed:
+        # Everything that makes users, in a process that serves nobody.
+        return _add_directly(msgspec.structs.replace(settings, roles=(Role.INGEST, Role.API), ingest=()), order)
     try:
         return ask(settings.data_folder, "/users", order, AddedUser)
     except NobodyThere:
@@ -63,7 +68,8 @@ def _add_directly(settings: Settings, order: AddUser) -> AddedUser:
     async def work() -> AddedUser:
         server = await assemble(settings, instance="operator", create=False)
         try:
-            return await server.operator.add_user(order)
+            assert server.roles.operator is not None
+            return await server.roles.operator.add_user(order)
         finally:
             await server.close()
 

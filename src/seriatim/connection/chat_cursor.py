@@ -80,7 +80,7 @@ class ChatCursor:
             self.phase is not Phase.LIVE
             or not self.synced
             or not self.stable <= self.delivered < sequence
-            or sequence in self._held
+            or (self._held and min(self._held) <= sequence)
             or not self.fits(prev_sequence)
         ):
             return False

@@ -115,7 +115,7 @@ class Connection:
             done=self._acknowledged,
             refused=self._reject,
         )
-        self._flush_handle: asyncio.Handle | None = None
+        self._flushes = False
         self._timer_handle: asyncio.TimerHandle | None = None
         self._arm()
 
@@ -267,11 +267,12 @@ class Connection:
 
     def _wake(self) -> None:
         """One flush per turn of the loop, after everything that happens in it."""
-        if self._flush_handle is None and not self.closed:
-            self._flush_handle = asyncio.get_running_loop().call_soon(self._flush)
+        if not self._flushes and not self.closed:
+            self._flushes = True
+            self._services.turn_end.call(self._flush)
 
     def _flush(self) -> None:
-        self._flush_handle = None
+        self._flushes = False
         self._write()
         if self.closed:
             return
@@ -365,9 +366,8 @@ class Connection:
             return
         self.closed = True
         self._session.close()
-        for handle in (self._flush_handle, self._timer_handle):
-            if handle is not None:
-                handle.cancel()
+        if self._timer_handle is not None:
+            self._timer_handle.cancel()
         self._tasks.cancel()
         self._chats.forget_all()
         self._ended(self, reason)

@@ -10,7 +10,7 @@ from seriatim.connection.probe import Probe
 from seriatim.connection.registration import Registrations, is_older
 from seriatim.connection.services import Services
 from seriatim.connection.socket import Identity, Socket
-from seriatim.connection.tasks import Tasks, report
+from seriatim.connection.tasks import Tasks, TurnEnd, report
 from seriatim.domain import ids, limits
 from seriatim.domain.breaker import Breaker, BreakerState
 from seriatim.domain.errors import Draining, SeriatimError, ServerBusy, ServiceUnavailable
@@ -26,7 +26,10 @@ _CLOSE_REASONS = {reason.value: reason for reason in CloseReason}
 
 
 class Gateway:
-    """`gateway_id` is fresh per process start. Use: `start`, then `open` per socket, at the end `drain` and `stop`."""
+    """`gateway_id` is fresh per process start. Use: `start`, then `open` per socket, at the end `drain` and `stop`.
+
+    `patience_turns`: how many turns of the loop a frame waits for others of its socket, to leave in one write.
+    """
 
     def __init__(
         self,
@@ -38,6 +41,7 @@ class Gateway:
         clock: Clock,
         *,
         observe: GatewayObserver | None = None,
+        patience_turns: int = 0,
     ) -> None:
         observe = observe or Unobserved()
         self.gateway_id = gateway_id
@@ -58,6 +62,7 @@ class Gateway:
             fill_slots=asyncio.Semaphore(limits.FILLS_IN_PROGRESS_MAX),
             probe=self._probe,
             tasks=self._tasks,
+            turn_end=TurnEnd(patience_turns),
             observe=observe,
         )
         self._arrivals = 0

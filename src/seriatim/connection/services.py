@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from seriatim.connection.observe import GatewayObserver
 from seriatim.connection.probe import Probe
-from seriatim.connection.tasks import Tasks
+from seriatim.connection.tasks import Tasks, TurnEnd
 from seriatim.domain.breaker import Breaker
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Durability
@@ -20,4 +20,5 @@ class Services:
     fill_slots: asyncio.Semaphore
     probe: Probe
     tasks: Tasks
+    turn_end: TurnEnd
     observe: GatewayObserver

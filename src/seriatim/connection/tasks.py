@@ -1,7 +1,7 @@
 """The tasks somebody started and has not forgotten: they end on their own, or are ended and awaited."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 
 
 class Tasks:
@@ -36,6 +36,35 @@ class Tasks:
     def _keep(self, task: asyncio.Task[None]) -> None:
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
+
+
+class TurnEnd:
+    """Calls back once this turn of the loop is over, or `turns` turns later: all who asked meanwhile, in that order.
+
+    Who asks may be over by then, and is called all the same. A failure hurts only its own call.
+    """
+
+    __slots__ = ("_calls", "_turns")
+
+    def __init__(self, turns: int = 0) -> None:
+        self._turns = turns
+        self._calls: list[Callable[[], None]] = []
+
+    def call(self, callback: Callable[[], None]) -> None:
+        if not self._calls:
+            asyncio.get_running_loop().call_soon(self._run, self._turns)
+        self._calls.append(callback)
+
+    def _run(self, turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._run, turns - 1)
+            return
+        calls, self._calls = self._calls, []
+        for call in calls:
+            try:
+                call()
+            except Exception as failure:
+                report(failure)
 
 
 def _report(task: asyncio.Task[None]) -> None:

@@ -14,6 +14,12 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     return tuple(ip_network(text.strip(), strict=False) for text in texts)
 
 
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach it."""
+    parsed = _parse(host)
+    return host == "localhost" if parsed is None else parsed.is_loopback
+
+
 def client_address(peer: str, forwarded_for: Sequence[str], trusted: Sequence[Network]) -> str:
     """The last hop that no proxy of ours vouches for. `forwarded_for`: the X-Forwarded-For headers as they came.
 

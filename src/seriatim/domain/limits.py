@@ -36,6 +36,7 @@ FILL_RETRY_S = 0.25  # first pause when a fill meets a hole that is not yet seal
 FILL_RETRY_MAX_S = 5.0
 FILL_SLOTS_MAX = 100  # read back at once for one connection: a tenth of its outbound buffer
 FILLS_IN_PROGRESS_MAX = 32  # per gateway: after a loss that hits everyone the store sees a queue, not a stampede
+FLUSH_PATIENCE_TURNS = 4  # of the loop, microseconds when idle: an ack and the pushes of its batch leave in one write
 FLUSH_BYTES_MAX = 65_536  # handed to a socket at once, so that a backlog stays here, where it is bounded and seen
 
 # --- a connection's life -----------------------------------------------------------------------------------------
@@ -46,6 +47,8 @@ CONNECTION_AGE_JITTER_S = 600.0  # so that a deploy a day ago does not become a 
 REVOCATION_RECHECK_S = 60.0
 DRAIN_S = 30.0  # ADR-009
 DRAIN_RECONNECT_SPREAD_MS = 5000
+START_PATIENCE_S = 30.0  # for engines that are started at the same time as we are
+START_RETRY_S = 0.5
 STOP_S = 10.0  # what ends after the drain, or instead of it; then the process ends anyway
 DRAIN_ANNOUNCEMENTS_MAX = 500  # in one turn of the loop, so that announcing to everyone does not stall the answers
 PROBE_INTERVAL_S = 30.0  # with jitter up to PROBE_INTERVAL_MAX_S: bounds any unnoticed loss on an open socket
@@ -147,12 +150,37 @@ MEMBER_CACHE_TTL_S = 300.0
 LOCAL_CALLS_MAX = 32  # answered within one process before others get a turn: ten records of fanout, under a millisecond
 EVENT_RETENTION_S = 604_800  # ADR-011: 7 days of events
 
+# --- Kafka -------------------------------------------------------------------------------------------------------
+KAFKA_DELIVERY_S = 30.0  # spec/data.md 3.3: then librdkafka drops an event by itself, and perhaps not the next one
+KAFKA_GIVE_UP_S = 20.0  # so before that we drop all that waits: what arrives of an append stays a prefix of it
+KAFKA_REQUEST_S = 29.0  # spec/data.md 3.3: below the delivery timeout
+KAFKA_RETRY_BACKOFF_S = 0.1  # spec/data.md 3.3
+KAFKA_LINGER_S = 0.005  # spec/data.md 3.3: events of other chats share a request, for less than anybody notices
+KAFKA_BATCH_BYTES = 65_536  # spec/data.md 3.3
+KAFKA_RECORD_BYTES_MAX = 2_097_152  # spec/data.md 3.1: a dead letter holds 700 KiB in base64, and its headers
+KAFKA_UNSENT_EVENTS_MAX = 20_000  # in one process, about 20 MB; full: Throttled
+KAFKA_SESSION_S = 30.0  # spec/data.md 3.3: a consumer unheard of for so long loses its partitions
+KAFKA_HEARTBEAT_S = 10.0  # spec/data.md 3.3
+KAFKA_POLL_INTERVAL_S = 300.0  # spec/data.md 3.3: a consumer that does not poll for so long loses its partitions
+KAFKA_SOCKET_S = 10.0  # an unanswered request of a consumer; then it looks for another coordinator
+KAFKA_LEAVE_S = 6.0  # to say goodbye; librdkafka waits 5 s for the answer, and without limit if a commit has none
+KAFKA_FETCHED_KBYTES_MAX = 16_384  # read ahead in one consumer
+KAFKA_FETCH_PAUSE_S = 0.02  # when that is full; by itself librdkafka would pause a second
+KAFKA_WAIT_S = 0.05  # a thread that waits inside librdkafka looks up this often to see what else there is to do
+KAFKA_PAUSED_RECORDS_MAX = 100  # kept of a paused partition before Kafka is told: short pauses need no new fetch
+KAFKA_ADMIN_S = 10.0  # one question of a tool
+TOPICS_THERE_S = 60.0  # a broker makes a hundred partitions in a second or two; a busy one takes its time
+TOPICS_POLL_S = 0.2
+
 # --- the embedded store ------------------------------------------------------------------------------------------
 WRITES_WAITING_MAX = 20_000  # one group: what gathers while a slow disk syncs, about 20 MB; full: Throttled
+EVENT_TAIL_RECORDS_MAX = 64  # of each partition, kept for readers that keep up: 2 MB of usual messages, 20 at most
+WRITE_SOON_S = 0.1  # for rows nobody waits for, such as the offsets of fanout: a sync each would delay every send
 STALL_RETRY_S = 0.01  # the store is behind with its own housekeeping: the group waits and gathers
 REOPEN_RETRY_S = 1.0  # after a failed write (a full disk) the folder is opened anew, as often as it takes
 STORE_ITEMS_MAX = 250  # of one transaction: 100 messages of 50 senders share a sync and take 3 ms of the event loop
 ROW_IDS_MAX = 65_536  # ids of chats and users kept as they are in keys: a send asks for each ten times; about 10 MB
+STORE_ROWS_KEPT_MAX = 20_000  # counters, members and the like of busy chats, beside the store's own cache: some 5 MB
 STORE_CACHE_BYTES = 67_108_864  # decompressed blocks of recently read rows
 STORE_MEMTABLE_BYTES = 67_108_864  # rows not yet in a table file; a restart replays at most a few of these
 STORE_BLOOM_RATIO = 0.02  # of those bytes: tells that a key is not there, which a send asks three times per message
@@ -163,6 +191,48 @@ INSPECTED_AT_ONCE_ROWS = 256  # by a checker, about a millisecond: then others o
 SWEEP_ROWS_MAX = 1000  # looked at in one sweep of each kind: about a millisecond of the event loop
 SWEEP_BUSY_PAUSE_S = 0.05  # between sweeps while there is much to remove: a tenth of the event loop at most
 LETTER_RETENTION_S = 2_592_000  # spec/data.md 3.1: 30 days of dead letters
+
+# --- DynamoDB ----------------------------------------------------------------------------------------------------
+DYNAMODB_CONNECTIONS_MAX = 128  # per process, one request at a time on each: at 10 ms a call, 12,800 calls a second
+DYNAMODB_WAITING_MAX = 10_000  # calls that wait for one of these; full: Throttled, and nothing was sent
+DYNAMODB_IDLE_S = 20.0  # an idle connection older than this is not used again: the other side is about to close it
+DYNAMODB_ANSWER_BYTES_MAX = 33_554_432  # the largest answer is 16 MiB of rows (BatchGetItem); escaping may double it
+DIRTY_BUCKETS = 16  # partitions of the index of dirty chats: every allocation writes to it, and one takes 1000 a second
+CREATED_MEMBERS_MAX = 98  # with the chat and its counter they fill one transaction; the last two of 100 follow
+MEMBERS_SETTLE_S = 0.02  # a transaction that is being committed shows all of itself within milliseconds
+NEWEST_PAGE_SLOTS = 50  # looked through at once for the newest message below tombstones
+CREDENTIALS_EVERY_S = 60.0  # they are renewed a quarter of an hour before their end, if somebody asks for them
+TABLE_ACTIVE_S = 300.0  # a new table is ready within seconds, an index on an old one may take minutes
+TABLE_POLL_S = 0.5
+
+# --- Redis ---------------------------------------------------------------------------------------------------------
+REDIS_DIAL_S = 2.0  # connecting and signing in, whoever waits for it
+REDIS_REDIAL_S = 0.1  # after a failed dial calls fail at once: fanout skips on, instead of waiting for every record
+REDIS_SENTINEL_S = 0.5  # one sentinel's answer; then the next is asked
+REDIS_SILENCE_S = 0.9  # it owes an answer and says nothing: the link is given up. Just under what most callers wait
+REDIS_WAITING_COMMANDS_MAX = 100_000  # unanswered on one link, about 20 MB; full: refused, nothing is sent
+REDIS_UNSENT_BYTES_MAX = 16_777_216  # kept for a server that does not read; full: refused, nothing is sent
+REDIS_PING_S = 5.0  # a subscription hears nothing in a quiet night: so it asks
+REDIS_DEAF_S = 10.0  # without a word for two pings it is broken, and its gateway is told that it may have missed much
+REDIS_RESUBSCRIBE_S = 0.1  # pause before another try to subscribe; doubles, and is spread by half
+REDIS_RESUBSCRIBE_MAX_S = 2.0
+
+# --- between processes ---------------------------------------------------------------------------------------------
+RPC_SENDS_MAX = 20_000  # unanswered on one stream, about 20 MB of usual messages; full: SERVER_BUSY
+RPC_BATCH_BYTES_MAX = 1_048_576  # of drafts written at once: a long backlog leaves room for answers in between
+RPC_OUTCOMES_MAX = 2_000  # answered at once, some 500 KB
+RPC_MESSAGE_BYTES_MAX = 8_388_608  # a page of SYNC_SLOTS_MAX messages of CONTENT_BYTES_MAX, and room for newer releases
+RPC_CALLS_MAX = 2_000  # reads, acks and the like in flight, of one caller and at one ingest; full: SERVER_BUSY
+RPC_PING_S = 1.0  # a stream that has nothing to say says so: that is how a process that stands still is noticed
+RPC_PINGS_UNHEARD_MAX = 3  # then it is given up, before the deadline of what waits, and its chats move on
+RPC_DIAL_S = 2.0  # until an ingest process must have greeted
+RPC_REDIAL_S = 0.1  # pause before another try; doubles, and is spread by half
+RPC_REDIAL_MAX_S = 2.0
+RPC_RESOLVE_S = 5.0  # how often a name is looked up for ingest processes that came or went
+RPC_LEAVE_S = 6.0  # for gateways to take their chats elsewhere: the longest any send waits, and a second
+RPC_CLOCK_DRIFT_RATIO = 0.0005  # how fast two clocks may part: five times what a poor one does
+RPC_LATE_S = 0.25  # a batch that took so much longer than others is late
+RPC_LATE_RESET_S = 30.0  # a stream on which everything is late for so long is no slower: its clock was moved
 
 # --- the check of stored data --------------------------------------------------------------------------------------
 CHECK_RECHECK_S = 10.0  # spec/data.md 6: a write in flight is through by then

@@ -34,7 +34,10 @@ class Catalog(Roster, Protocol):
     """A refused change raises what stood in the way and leaves every row as it was."""
 
     async def create_group(self, chat: Chat, member_ids: Sequence[str], *, now_ms: int, timeout_s: float) -> None:
-        """Chat, counter at 0 and memberships (creator as owner) appear together. A taken id raises `AlreadyExists`."""
+        """Chat, counter at 0 and memberships (creator as owner) appear together. A taken id raises `AlreadyExists`.
+
+        Of more than 98 members the last may follow the others.
+        """
         ...
 
     async def create_direct(self, chat: Chat, other_id: str, *, now_ms: int, timeout_s: float) -> str:

@@ -94,7 +94,11 @@ class EventReader(Protocol):
         ...
 
     async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
-        """Returns once the offset is stored. Raises `Fenced` when the partition is no longer ours."""
+        """The group's next reader begins there. Raises `Fenced` when the partition is no longer ours.
+
+        After a crash of the log itself it may begin a little before, never beyond: records come twice, none is left
+        out.
+        """
         ...
 
     def seek(self, partition: Partition, offset: int) -> None:

@@ -1,77 +1,88 @@
-"""The only wiring: which engine stands behind which port, and who is handed what. Nothing runs yet.
+"""The only wiring: which world of engines a process lives in, which roles it has, and who is handed what.
 
-Today everything is embedded: one folder, one process. The planes do not know.
+Nothing runs yet. `embedded` and `distributed` name the engines; the planes do not know which of them they got.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from seriatim import __version__
 from seriatim.api.membership import MembershipService
 from seriatim.api.sessions import Revoker, SocketCloser
+from seriatim.connection.door import ASGIApp
 from seriatim.connection.front import Front
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.handshake import Admission
 from seriatim.domain import ids
 from seriatim.domain.addresses import parse_networks
+from seriatim.domain.limits import FLUSH_PATIENCE_TURNS
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.embedded.accounts import EmbeddedAccounts
-from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
-from seriatim.engines.embedded.event_log import EmbeddedDeadLetterWriter, EmbeddedEventLog, EmbeddedEventWriter
-from seriatim.engines.embedded.event_reader import EmbeddedEventReader
 from seriatim.engines.embedded.folder import Folder, FolderError
-from seriatim.engines.embedded.request_keys import EmbeddedRequestKeys
-from seriatim.engines.embedded.sweep import Sweeper
 from seriatim.engines.keys.authenticator import KeyAuthenticator
 from seriatim.engines.keys.key_folder import KeyFolder, KeyFolderError
 from seriatim.engines.keys.secrets import KeySecrets
 from seriatim.engines.keys.tokens import Rs256Signer
 from seriatim.engines.local.code_sender import FixedCodes, LogCodeSender, fixed_code, new_code
-from seriatim.engines.local.quotas import LocalQuotas
-from seriatim.engines.local.revocations import LocalRevocations
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
 from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import ShortWire
 from seriatim.fanout.service import FanoutService
-from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES
+from seriatim.ports.accounts import Sessions
+from seriatim.ports.clock import Clock
+from seriatim.ports.revocations import Revocations
+from seriatim.ports.tokens import Authenticator
 from seriatim.protocol.asyncapi import document as asyncapi_document
-from seriatim.runtime.counting import CountedLog
+from seriatim.runtime.embedded import EmbeddedWorld
 from seriatim.runtime.metrics import Metrics
+from seriatim.runtime.nobody import no_admission, no_gateway
 from seriatim.runtime.operator import Operator
-from seriatim.runtime.rest import Behind, rest_app
-from seriatim.runtime.server import CannotStart, Server
+from seriatim.runtime.rest import Behind, Rest, rest_app
+from seriatim.runtime.roles import Role
+from seriatim.runtime.server import CannotStart, Fronts, Roles, Server
 from seriatim.runtime.settings import Settings
 from seriatim.runtime.small_app import SmallApp
-from seriatim.runtime.sweeping import Sweeping
 from seriatim.runtime.watch import FANOUT_GROUP, Watch
+from seriatim.runtime.world import ForGateway, IngestListener, Plane, World
 
-TOPICS = {MESSAGES: 64, MEMBERSHIPS: 16, CHATS: 16, DEAD_LETTERS: 8}  # spec/data.md 3.1
+T = TypeVar("T")
+Say = Callable[[str], object]
 
 
-async def assemble(
-    settings: Settings,
-    *,
-    instance: str,
-    say: Callable[[str], object] = lambda line: None,
-    create: bool = True,
-) -> Server:
+async def assemble(settings: Settings, *, instance: str, say: Say = lambda line: None, create: bool = True) -> Server:
     """A server that is ready to start. `say` prints one-time codes; `create` makes folder and keys if they are missing.
 
     Raises `CannotStart` with what stands in the way.
     """
     clock = SystemClock()
+    metrics = Metrics(instance, settings.here)
+    run_id = ids.ulid(clock.now_ms(), clock.random_bits(80))  # a process that starts again is another one
+    world = await _open(settings, metrics, clock, run_id, create=create)
+    try:
+        # The keys come second: a folder that is not ours, or in use, must not be given any.
+        keys = _keys(settings, clock, create=create)
+        return _Process(settings, metrics, clock, run_id, world, keys, say).server()
+    except KeyFolderError as error:
+        await world.close()
+        raise CannotStart(str(error)) from error
+    except BaseException:
+        await world.close()
+        raise
+
+
+async def _open(settings: Settings, metrics: Metrics, clock: Clock, run_id: str, *, create: bool) -> World:
+    if settings.is_distributed:
+        # Its engines are packages of their own, which a server on one folder does without.
+        from seriatim.runtime.distributed import DistributedWorld
+
+        return await DistributedWorld.open(settings, metrics, clock, run_id)
     try:
         folder = Folder.open(settings.data_folder, create=create)
     except FolderError as error:
         raise CannotStart(str(error)) from error
     try:
-        # The keys come second: a folder that is not ours, or in use, must not be given any.
-        keys = KeyFolder.open(settings.keys_folder, create=create, clock=clock)
-        events = await EmbeddedEventLog.open(folder, TOPICS)
-        return _wire(settings, instance, say, clock, folder, keys, events)
-    except (FolderError, KeyFolderError) as error:
+        return await EmbeddedWorld.open(folder, settings, metrics, clock)
+    except FolderError as error:
         await folder.close()
         raise CannotStart(str(error)) from error
     except BaseException:
@@ -79,115 +90,205 @@ async def assemble(
         raise
 
 
-def _wire(
-    settings: Settings,
-    instance: str,
-    say: Callable[[str], object],
-    clock: SystemClock,
-    folder: Folder,
-    keys: KeyFolder,
-    events: EmbeddedEventLog,
-) -> Server:
-    lifted = settings.env == "test"
-    metrics = Metrics(instance)
-    run_id = ids.ulid(clock.now_ms(), clock.random_bits(80))  # a process that starts again is another one
+def _keys(settings: Settings, clock: Clock, *, create: bool) -> KeyFolder | None:
+    """Only REST signs, so only REST makes keys; a gateway is content with the public ones."""
+    if Role.API in settings.here:
+        return KeyFolder.open(settings.keys_folder, create=create, clock=clock)
+    if Role.GATEWAY in settings.here:
+        return KeyFolder.open(settings.keys_folder, create=False, clock=clock)
+    return None
 
-    # engines
-    wire = ShortWire()
-    directory = MemoryDirectory(MemoryRegistry(), wire, clock.now_ms)
-    channels = MemoryChannels()
-    push = MemoryPush(channels, wire)
-    messages = CountedLog(folder, metrics.durability)
-    catalog = EmbeddedCatalog(folder)
-    accounts = EmbeddedAccounts(folder)
-    writer = EmbeddedEventWriter(events, clock)
-    revocations = LocalRevocations(clock)
-    signer = Rs256Signer(keys)
-    authenticator = KeyAuthenticator(keys, revocations, accounts, clock, troubled=metrics.keys_troubled)
 
-    # planes
-    ingest = Ingest(
-        log=messages, events=writer, clock=clock, producer_id=f"ingest-{run_id}", observe=metrics.durability
-    )
-    gateway = Gateway(
-        f"gateway-{run_id}",
-        ingest,
-        directory,
-        push,
-        MemoryPushSubscriber(channels, wire),
-        clock,
-        observe=metrics.gateway,
-    )
-    fanout = FanoutService(
-        EmbeddedEventReader(events, FANOUT_GROUP, f"fanout-{run_id}"),
-        EmbeddedDeadLetterWriter(events, clock),
-        EmbeddedRoster(folder),
-        directory,
-        push,
-        clock,
-        consumer_group=FANOUT_GROUP,
-        consumer_id=f"fanout-{run_id}",
-        observe=metrics.fanout,
-    )
+class _Process:
+    """Puts one process together, role by role; what is None runs elsewhere."""
 
-    # edges
-    watch = Watch(folder, events, ingest, gateway, metrics, clock)
-    revoker = Revoker(accounts, revocations, SocketCloser(directory, push))
-    operator = Operator(accounts, revoker, signer, clock)
-    rest = rest_app(
-        Behind(
-            accounts=accounts,
-            catalog=catalog,
-            delivery=messages,
-            durability=ingest,
-            history=ingest,
-            memberships=MembershipService(
-                catalog=catalog,
-                events=writer,
-                directory=directory,
-                clock=clock,
-                producer_id=f"api-{run_id}",
-                observe=metrics.memberships,
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+        run_id: str,
+        world: World,
+        keys: KeyFolder | None,
+        say: Say,
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._run_id = run_id
+        self._world = world
+        self._keys = keys
+        self._say = say
+        self._lifted = settings.env == "test"
+        self._nobody = no_gateway(clock)
+        # Whom gateways and REST ask: ingest processes that were named, or else the one in here.
+        self._plane: Plane | None = world.remote
+        self._sessions: Sessions | None = world.remote
+
+    def server(self) -> Server:
+        ingest, listener = self._ingest()
+        at_gateway = self._world.for_gateway() if Role.GATEWAY in self._settings.here else None
+        gateway = None if at_gateway is None else self._gateway(at_gateway)
+        fanout = self._fanout()
+        watch = Watch(
+            self._world, self._metrics, self._clock, gateway=gateway, ingest=ingest, fanout=fanout, listener=listener
+        )
+        api = self._api(watch)
+        local = None if api is None or self._settings.is_distributed else SmallApp(api.operator.routes())
+        return Server(
+            settings=self._settings,
+            world=self._world,
+            roles=Roles(
+                gateway=gateway,
+                ingest=ingest,
+                listener=listener,
+                fanout=fanout,
+                operator=None if api is None else api.operator,
+                codes=None if api is None else api.rest.codes,
             ),
-            request_keys=EmbeddedRequestKeys(folder),
-            quotas=LocalQuotas(clock),
+            fronts=Fronts(
+                internal=self._front(gateway, SmallApp(watch.routes())),
+                public=self._public(gateway, at_gateway, api, watch),
+                local=None if local is None else self._front(gateway, local),
+            ),
+            watch=watch,
+            keys_created=() if self._keys is None else self._keys.created,
+        )
+
+    # --- planes -------------------------------------------------------------------------------------------------------
+
+    def _ingest(self) -> tuple[Ingest | None, IngestListener | None]:
+        if Role.INGEST not in self._settings.here:
+            return None, None
+        given = self._world.for_ingest()
+        ingest = Ingest(
+            log=given.log,
+            events=given.events,
+            clock=self._clock,
+            producer_id=f"ingest-{self._run_id}",
+            observe=self._metrics.durability,
+        )
+        self._plane = self._plane or ingest
+        self._sessions = self._sessions or given.sessions
+        return ingest, self._world.listener(ingest, given.sessions)
+
+    def _gateway(self, given: ForGateway) -> Gateway:
+        return Gateway(
+            f"gateway-{self._run_id}",
+            _needed(self._plane),
+            given.directory,
+            given.push,
+            given.subscriber,
+            self._clock,
+            observe=self._metrics.gateway,
+            patience_turns=FLUSH_PATIENCE_TURNS,
+        )
+
+    def _fanout(self) -> FanoutService | None:
+        if Role.FANOUT not in self._settings.here:
+            return None
+        consumer_id = f"fanout-{self._run_id}"
+        given = self._world.for_fanout(FANOUT_GROUP, consumer_id)
+        return FanoutService(
+            given.reader,
+            given.letters,
+            given.roster,
+            given.directory,
+            given.push,
+            self._clock,
+            consumer_group=FANOUT_GROUP,
+            consumer_id=consumer_id,
+            observe=self._metrics.fanout,
+        )
+
+    # --- edges --------------------------------------------------------------------------------------------------------
+
+    def _api(self, watch: Watch) -> "_Api | None":
+        if Role.API not in self._settings.here:
+            return None
+        keys, plane, given = _needed(self._keys), _needed(self._plane), self._world.for_api()
+        signer = Rs256Signer(keys)
+        authenticator = self._authenticator(given.revocations, given.accounts)
+        revoker = Revoker(given.accounts, given.revocations, SocketCloser(given.directory, given.push))
+        memberships = MembershipService(
+            catalog=given.catalog,
+            events=given.events,
+            directory=given.directory,
+            clock=self._clock,
+            producer_id=f"api-{self._run_id}",
+            observe=self._metrics.memberships,
+        )
+        behind = Behind(
+            accounts=given.accounts,
+            catalog=given.catalog,
+            delivery=given.delivery,
+            durability=plane,
+            history=plane,
+            memberships=memberships,
+            request_keys=given.request_keys,
+            quotas=given.quotas,
             secrets=KeySecrets(keys),
             signer=signer,
             authenticator=authenticator,
             revoker=revoker,
-            sender=FixedCodes() if lifted else LogCodeSender(say),
-            new_code=fixed_code if lifted else new_code,
-            clock=clock,
-            observe=metrics.api,
+            sender=FixedCodes() if self._lifted else LogCodeSender(self._say),
+            new_code=fixed_code if self._lifted else new_code,
+            clock=self._clock,
+            observe=self._metrics.api,
             ready=watch.readiness,
-        ),
-        lifted=lifted,
-        reuse_leeway_s=settings.refresh_reuse_leeway_seconds,
-        trusted_proxies=settings.trusted_proxies,
-        cors_origins=settings.cors_origins,
-        docs={"/asyncapi.json": ("application/json", msgspec.json.encode(asyncapi_document(__version__)))},
-    )
-    admission = Admission(
-        authenticator,
-        directory,
-        clock,
-        lifted=lifted,
-        origins=settings.origins or None,
-        trusted_proxies=parse_networks(settings.trusted_proxies),
-    )
-    inside = Front(gateway, SmallApp(watch.routes()), admission, clock, observe=metrics.front, sockets=False)
-    local = Front(gateway, SmallApp(operator.routes()), admission, clock, observe=metrics.front, sockets=False)
-    return Server(
-        settings=settings,
-        folder=folder,
-        keys_created=keys.created,
-        gateway=gateway,
-        ingest=ingest,
-        fanout=fanout,
-        sweeping=Sweeping(Sweeper(folder, events), metrics, clock, every_s=settings.sweep_seconds),
-        operator=operator,
-        front=Front(gateway, rest.app, admission, clock, observe=metrics.front),
-        internal_front=inside,
-        operator_front=local,
-        codes=rest.codes,
-    )
+        )
+        rest = rest_app(
+            behind,
+            lifted=self._lifted,
+            reuse_leeway_s=self._settings.refresh_reuse_leeway_seconds,
+            trusted_proxies=self._settings.trusted_proxies,
+            cors_origins=self._settings.cors_origins,
+            docs={"/asyncapi.json": ("application/json", msgspec.json.encode(asyncapi_document(__version__)))},
+        )
+        return _Api(rest, Operator(given.accounts, revoker, signer, self._clock), authenticator)
+
+    def _public(
+        self, gateway: Gateway | None, given: ForGateway | None, api: "_Api | None", watch: Watch
+    ) -> Front | None:
+        """One port for what is here of WebSocket and REST."""
+        if given is None:
+            return None if api is None else self._front(None, api.rest.app)
+        admission = Admission(
+            self._authenticator(given.revocations, _needed(self._sessions)) if api is None else api.authenticator,
+            given.directory,
+            self._clock,
+            lifted=self._lifted,
+            origins=self._settings.origins or None,
+            trusted_proxies=parse_networks(self._settings.trusted_proxies),
+        )
+        app = SmallApp(watch.public_routes()) if api is None else api.rest.app
+        return self._front(gateway, app, admission)
+
+    def _authenticator(self, revocations: Revocations, sessions: Sessions) -> Authenticator:
+        return KeyAuthenticator(
+            _needed(self._keys), revocations, sessions, self._clock, troubled=self._metrics.keys_troubled
+        )
+
+    def _front(self, gateway: Gateway | None, app: ASGIApp, admission: Admission | None = None) -> Front:
+        """Without an admission it takes no sockets."""
+        return Front(
+            gateway or self._nobody,
+            app,
+            admission or no_admission(self._clock),
+            self._clock,
+            observe=self._metrics.front,
+            sockets=admission is not None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Api:
+    rest: Rest
+    operator: Operator
+    authenticator: Authenticator
+
+
+def _needed(part: T | None) -> T:
+    """The settings were checked: whoever needs this part has it."""
+    assert part is not None
+    return part

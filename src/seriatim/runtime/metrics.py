@@ -4,7 +4,7 @@ Where the table names a store by its product, the engine that takes its place he
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from seriatim.ports.event_log import Partition
+from seriatim.runtime.between import RpcCounts
 from seriatim.runtime.counting import (
     LATENCY_BOUNDS_S,
     ApiCounts,
@@ -25,6 +26,7 @@ from seriatim.runtime.counting import (
     Timings,
 )
 from seriatim.runtime.logs import Seldom
+from seriatim.runtime.roles import ALL_ROLES, Role
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 SHORT_WINDOW_S = 300.0
@@ -42,21 +44,23 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     outbound_frames_max: int
     active_chats: int
     lag_records: Mapping[Partition, int]
-    lag_s: float
-    letters: int
+    lag_s: float | None  # None: nobody can tell
+    letters: int | None
 
 
 class Metrics(Collector):
     """`tick` it every few seconds, so that shares over a window know where it began."""
 
-    def __init__(self, instance: str) -> None:
+    def __init__(self, instance: str, roles: Sequence[Role] = ALL_ROLES) -> None:
         self.durability = DurabilityCounts()
         self.gateway = GatewayCounts()
         self.front = FrontCounts()
         self.fanout = FanoutCounts()
         self.memberships = MembershipCounts()
         self.api = ApiCounts()
+        self.rpc = RpcCounts()
         self._instance = instance
+        self._roles = roles
         self._conflicts = Share(SHORT_WINDOW_S)
         self._hits = Share(SHORT_WINDOW_S)
         self._skips = Share(SHORT_WINDOW_S)
@@ -93,10 +97,16 @@ class Metrics(Collector):
         live = self._live
         if live is None:
             return
-        yield from self._of_durability(live)
-        yield from self._of_gateway(live)
-        yield from self._of_fanout(live)
-        yield from self._of_api()
+        # Only what is here: a gauge of a part that runs elsewhere would say that it is down.
+        if Role.INGEST in self._roles:
+            yield from self._of_durability(live)
+        if Role.GATEWAY in self._roles:
+            yield from self._of_gateway(live)
+        if Role.FANOUT in self._roles:
+            yield from self._of_fanout(live)
+        if Role.API in self._roles:
+            yield from self._of_api()
+        yield from self._of_processes()
 
     # --- the table, plane by plane ------------------------------------------------------------------------------------
 
@@ -158,10 +168,13 @@ class Metrics(Collector):
         for partition, records in live.lag_records.items():
             lag.add_metric((self._instance, partition.topic, str(partition.number)), records)
         yield lag
-        yield self._gauge("fanout_kafka_consumer_lag_seconds", "Age of the oldest event not yet handled", live.lag_s)
+        if live.lag_s is not None:
+            age = "Age of the oldest event not yet handled"
+            yield self._gauge("fanout_kafka_consumer_lag_seconds", age, live.lag_s)
         yield self._gauge("fanout_delivery_skip_rate", "Share of deliveries skipped, 5 min", self._skips.value())
         yield self._counter("fanout_dlq_rate", "Dead letters written", counts.letters)
-        yield self._gauge("fanout_dlq_depth", "Dead letters kept", live.letters)
+        if live.letters is not None:
+            yield self._gauge("fanout_dlq_depth", "Dead letters kept", live.letters)
         yield self._counter("fanout_rebalances", "Assignments of partitions", counts.rebalances)
         yield self._counter("fanout_retry_count", "Repeated calls of fanout", counts.retries)
         yield self._counter("fanout_consumer_restarts", "Joins and polls that failed", counts.restarts)
@@ -180,6 +193,17 @@ class Metrics(Collector):
             requests.add_metric((self._instance, method, str(status)), count)
         yield requests
         yield self._by("audit_events", "Events of the audit log", "event", self.api.audits)
+
+    def _of_processes(self) -> Iterator[Metric]:
+        counts = self.rpc
+        if counts.dials:
+            yield self._gauge("rpc_ingest_processes", "Ingest processes that take drafts from here", len(counts.peers))
+            yield self._counter("rpc_streams_ended", "Streams to ingest processes that ended", counts.lost)
+            yield self._counter("rpc_sends_unknown", "Sends that were under way on them", counts.unknown)
+            yield self._counter("rpc_dials_failed", "Dials that reached nobody", counts.unreachable_count)
+        if counts.listens:
+            yield self._counter("rpc_batches_late", "Batches of drafts that were late", counts.late_batches)
+            yield self._counter("rpc_failures", "Bugs met while answering", counts.failures)
 
     # --- families -----------------------------------------------------------------------------------------------------
 

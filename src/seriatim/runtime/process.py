@@ -15,8 +15,10 @@ import uvloop
 from seriatim.domain.limits import CONNECTIONS_PER_GATEWAY_MAX
 from seriatim.runtime.assemble import assemble
 from seriatim.runtime.logs import is_pretty, log_event, log_failure, set_up
+from seriatim.runtime.roles import ALL_ROLES
 from seriatim.runtime.server import Listening, PartDied, Server
 from seriatim.runtime.settings import Address, Settings
+from seriatim.runtime.sources import shown
 
 _log = logging.getLogger("seriatim")
 FINE, DIED, KILLED = 0, 1, 130  # exit codes
@@ -120,26 +122,29 @@ def _say(line: str) -> None:
 def _announce(server: Server, listening: Listening) -> None:
     settings = server.settings
     scheme = "https" if settings.tls_cert else "http"
+    public, internal, rpc = listening.public, listening.internal, listening.rpc
     log_event(
         _log,
         logging.INFO,
         "listening",
-        url=f"{scheme}://{_reachable(listening.public)}",
-        internal_url=f"http://{_reachable(listening.internal)}" if listening.internal else None,
-        host=listening.public.host,
-        port=listening.public.port,
-        internal_port=listening.internal.port if listening.internal else None,
-        reach=_reach(settings),
+        roles=list(settings.here),
+        url=f"{scheme}://{_reachable(public)}" if public else None,
+        internal_url=f"http://{_reachable(internal)}" if internal else None,
+        host=public.host if public else None,
+        port=public.port if public else None,
+        internal_port=internal.port if internal else None,
+        rpc_port=rpc.port if rpc else None,
+        reach=_reach(settings) if public else None,
         env=settings.env,
-        data=str(settings.data_folder.absolute()),
+        data=None if settings.is_distributed else str(settings.data_folder.absolute()),
         keys_created=[str(path) for path in server.keys_created],
         pid=os.getpid(),
     )
     if settings.env == "test":
         note = "env is test: every one-time code is 000000 and limits are lifted; never let strangers in"
         log_event(_log, logging.WARNING, "test_environment", note=note)
-    if is_pretty(settings.log_format, sys.stderr):
-        _banner(server, listening, print)
+    if public is not None and settings.here == ALL_ROLES and is_pretty(settings.log_format, sys.stderr):
+        _banner(server, public, listening, print)
 
 
 def _reachable(address: Address) -> Address:
@@ -153,13 +158,17 @@ def _reach(settings: Settings) -> str:
     return "other machines too"
 
 
+def _where(settings: Settings) -> str:
+    return shown(settings.store) if settings.is_distributed else str(settings.data_folder.absolute())
+
+
 _CODES = {"dev": "the code is printed here", "test": "the code is always 000000", "prod": "the code is sent"}
 
 
-def _banner(server: Server, listening: Listening, say: Callable[[str], None]) -> None:
+def _banner(server: Server, address: Address, listening: Listening, say: Callable[[str], None]) -> None:
     settings = server.settings
     secure = "s" if settings.tls_cert else ""
-    public = _reachable(listening.public)
+    public = _reachable(address)
     internal = f"http://{_reachable(listening.internal)}/metrics" if listening.internal else "off"
     created = f"   (made now: {', '.join(path.name for path in server.keys_created)})" if server.keys_created else ""
     say(
@@ -170,7 +179,7 @@ def _banner(server: Server, listening: Listening, say: Callable[[str], None]) ->
     Try it      http{secure}://{public}/docs
     WebSocket   ws{secure}://{public}/v1/ws
     Metrics     {internal}
-    Data        {settings.data_folder.absolute()}
+    Data        {_where(settings)}
     Keys        {settings.keys_folder.absolute()}{created}
     Env         {settings.env}
     Reach       {_reach(settings)}

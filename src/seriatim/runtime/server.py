@@ -1,6 +1,6 @@
-"""One assembled server and its life: started from the inside out, drained from the outside in.
+"""One assembled process and its life: started from the inside out, drained from the outside in.
 
-Nothing limps: a part that ends by itself ends the server.
+Nothing limps: a part that ends by itself ends the process.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import logging
 import ssl
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -15,14 +16,15 @@ import msgspec
 from seriatim.api.codes import Codes
 from seriatim.connection.front import Front
 from seriatim.connection.gateway import Gateway
-from seriatim.domain.limits import STOP_S
+from seriatim.domain.errors import SeriatimError, ServiceUnavailable
+from seriatim.domain.limits import START_PATIENCE_S, START_RETRY_S, STOP_S
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.embedded.folder import Folder
 from seriatim.fanout.service import FanoutService
 from seriatim.runtime.logs import log_event, log_failure
 from seriatim.runtime.operator import SOCKET, Operator, bind_socket
 from seriatim.runtime.settings import Address, Settings
-from seriatim.runtime.sweeping import Sweeping
+from seriatim.runtime.watch import Watch
+from seriatim.runtime.world import IngestListener, World
 
 _log = logging.getLogger("seriatim")
 
@@ -36,8 +38,32 @@ class PartDied(Exception):
 
 
 class Listening(msgspec.Struct, frozen=True, kw_only=True):
-    public: Address
+    """None: nobody listens there in this process."""
+
+    public: Address | None
     internal: Address | None
+    rpc: Address | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Roles:
+    """The parts of this process; None for those that run elsewhere."""
+
+    gateway: Gateway | None = None
+    ingest: Ingest | None = None
+    listener: IngestListener | None = None
+    fanout: FanoutService | None = None
+    operator: Operator | None = None
+    codes: Codes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fronts:
+    """Where HTTP is spoken. `local` is the operator's socket in the data folder."""
+
+    internal: Front
+    public: Front | None = None
+    local: Front | None = None
 
 
 class Server:
@@ -47,48 +73,42 @@ class Server:
         self,
         *,
         settings: Settings,
-        folder: Folder,
+        world: World,
+        roles: Roles,
+        fronts: Fronts,
+        watch: Watch,
         keys_created: Sequence[Path],
-        gateway: Gateway,
-        ingest: Ingest,
-        fanout: FanoutService,
-        sweeping: Sweeping,
-        operator: Operator,
-        front: Front,
-        internal_front: Front,
-        operator_front: Front,
-        codes: Codes,
     ) -> None:
         self.settings = settings
+        self.world = world
+        self.roles = roles
         self.keys_created = keys_created
-        self.operator = operator
-        self._folder = folder
-        self._gateway = gateway
-        self._ingest = ingest
-        self._fanout = fanout
-        self._sweeping = sweeping
-        self._front = front
-        self._internal_front = internal_front
-        self._operator_front = operator_front
-        self._codes = codes
-        self._operator_listener: asyncio.AbstractServer | None = None
+        self._fronts = fronts
+        self._watch = watch
+        self._local_listener: asyncio.AbstractServer | None = None
         self._parts: dict[asyncio.Task[None], str] = {}
         self._started = False
 
     async def start(self) -> Listening:
         """Returns once clients are answered. The public port opens last: who reaches it finds everything running."""
-        settings = self.settings
+        settings, roles = self.settings, self.roles
         tls = _tls(settings)
+        await _patiently(self.world.reach)
         self._started = True
-        await self._gateway.start()
-        self._run("durability", self._ingest.run())
-        self._run("fanout", self._fanout.run())
-        self._run("sweeping", self._sweeping.run())
+        for name, run in self.world.parts:
+            self._run(name, run())
+        if roles.gateway is not None:
+            await _patiently(roles.gateway.start)
+        rpc = await self._start_ingest()
+        if roles.fanout is not None:
+            self._run("fanout", roles.fanout.run())
         await self._open_operator_socket()
-        address = settings.internal_address
-        internal = None if address is None else await _listen(self._internal_front, address, "internal", None)
-        public = await _listen(self._front, Address(settings.host, settings.port), "port", tls)
-        return Listening(public=public, internal=internal)
+        place = settings.internal_address
+        internal = None if place is None else await _listen(self._fronts.internal, place, "internal", None)
+        public = None
+        if self._fronts.public is not None:
+            public = await _listen(self._fronts.public, Address(settings.host, settings.port), "port", tls)
+        return Listening(public=public, internal=internal, rpc=rpc)
 
     async def wait(self, stop: asyncio.Event) -> None:
         """Until told to stop. Raises `PartDied` when a part has ended by itself."""
@@ -104,66 +124,124 @@ class Server:
 
     async def drain(self) -> None:
         """Readiness fails at once, clients are told and answered, HTTP requests finish, what was admitted is stored."""
-        await self._gateway.drain()
-        await self._front.close()
-        await self._ingest.drain()
-        await self._fanout.stop()
+        self._watch.draining = True
+        roles = self.roles
+        if roles.gateway is not None:
+            await roles.gateway.drain()
+        if self._fronts.public is not None:
+            await self._fronts.public.drain()
+            await self._fronts.public.close()
+        if roles.listener is not None:
+            await roles.listener.leave()
+        if roles.ingest is not None:
+            await roles.ingest.drain()
+        if roles.fanout is not None:
+            await roles.fanout.stop()
 
     async def close(self) -> None:
         """Ends whatever still runs. What was acknowledged is safe before this is called, and without it."""
         if self._started:
-            await self._stop_parts()
+            await self._stop_roles()
         for task in self._parts:
             task.cancel()
         for task in self._parts:
             await asyncio.wait((task,))
             if not task.cancelled():
                 task.exception()  # reported by `wait`, or overtaken by it
-        await self._folder.close()
+        await self.world.close()
 
     # --- helpers, in call order --------------------------------------------------------------------------------------
 
     def _run(self, name: str, work: Coroutine[object, object, None]) -> None:
         self._parts[asyncio.create_task(work, name=name)] = name
 
+    async def _start_ingest(self) -> Address | None:
+        if self.roles.ingest is None:
+            return None
+        self._run("ingest", self.roles.ingest.run())
+        place, listener = self.settings.rpc_address, self.roles.listener
+        if listener is None or place is None:
+            return None
+        try:
+            return Address(place.host, await listener.start(place.host, place.port))
+        except OSError as error:
+            raise CannotStart(_taken(place, error, "rpc")) from error
+
     async def _open_operator_socket(self) -> None:
         """A convenience: without it the server is as good, and `seriatim user` waits until it has stopped."""
+        if self._fronts.local is None:
+            return
         loop = asyncio.get_running_loop()
+        folder = self.settings.data_folder
         try:
-            bound = bind_socket(self._folder.path)
+            bound = bind_socket(folder)
         except OSError as error:
-            path = str(self._folder.path / SOCKET)
+            path = str(folder / SOCKET)
             log_event(_log, logging.WARNING, "operator_socket_unavailable", path=path, error=str(error))
             return
-        self._operator_listener = await loop.create_unix_server(self._operator_front.protocol_factory, sock=bound)
+        self._local_listener = await loop.create_unix_server(self._fronts.local.protocol_factory, sock=bound)
 
-    async def _stop_parts(self) -> None:
+    async def _stop_roles(self) -> None:
+        roles = self.roles
+        steps: list[Callable[[], Awaitable[None]]] = [self._close_listeners]
+        if roles.codes is not None:
+            steps.append(roles.codes.close)
+        if roles.gateway is not None:
+            steps.append(roles.gateway.stop)
+        if roles.listener is not None:
+            steps.append(roles.listener.stop)
+        if roles.ingest is not None:
+            steps.append(roles.ingest.drain)
+        if roles.fanout is not None:
+            steps.append(roles.fanout.stop)
         try:
             async with asyncio.timeout(STOP_S):
-                steps = (self._close_listeners, self._codes.close, self._gateway.stop)
-                await _all(*steps, self._ingest.drain, self._fanout.stop)
+                await _all(steps)
         except TimeoutError:
             log_event(_log, logging.ERROR, "stopping_took_too_long", seconds=STOP_S)
 
     async def _close_listeners(self) -> None:
-        await self._front.close()
-        await self._internal_front.close()
-        if self._operator_listener is not None:
-            self._operator_listener.close()
+        if self._fronts.public is not None:
+            await self._fronts.public.close()
+        await self._fronts.internal.close()
+        if self._fronts.local is None:
+            return
+        if self._local_listener is not None:
+            self._local_listener.close()
             with suppress(OSError):
-                (self._folder.path / SOCKET).unlink(missing_ok=True)
-        await self._operator_front.close()
+                (self.settings.data_folder / SOCKET).unlink(missing_ok=True)
+        await self._fronts.local.close()
+
+
+async def _patiently(attempt: Callable[[], Awaitable[None]]) -> None:
+    """Engines that start together with us may take a while. What is wrong for good is told at once."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + START_PATIENCE_S
+    while True:
+        try:
+            return await attempt()
+        except ServiceUnavailable as error:
+            if loop.time() > until:
+                raise CannotStart(f"an engine is still away after {START_PATIENCE_S:.0f} s: {error.message}") from error
+            log_event(_log, logging.WARNING, "waiting_for_engines", error=error.message)
+        except SeriatimError as error:
+            raise CannotStart(error.message) from error
+        await asyncio.sleep(START_RETRY_S)
 
 
 async def _listen(front: Front, address: Address, setting: str, tls: ssl.SSLContext | None) -> Address:
     try:
         host, port, *_ = (await front.serve(address.host, address.port, ssl=tls))[0]
     except OSError as error:
-        raise CannotStart(
-            f"cannot listen on {address}: {error.strerror or error}. If another server has it, stop that one, or "
-            f"choose another with --{setting}"
-        ) from error
+        raise CannotStart(_taken(address, error, setting)) from error
     return Address(host, port)
+
+
+def _taken(address: Address, error: OSError, setting: str) -> str:
+    return (
+        f"cannot listen on {address}: {error.strerror or error}. If another server has it, stop that one, or "
+        f"choose another with --{setting}"
+    )
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:
@@ -179,7 +257,7 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-async def _all(*steps: Callable[[], Awaitable[None]]) -> None:
+async def _all(steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
     """Each step is taken, even if one before it met a bug."""
     for step in steps:
         try:

@@ -12,14 +12,18 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from seriatim.domain.addresses import parse_networks
+from seriatim.domain.addresses import is_loopback, parse_networks
+from seriatim.runtime.roles import ALL_ROLES, Role
 
 EMBEDDED = "embedded:"
 OFF = "off"
+DNS = "dns:"
 
 
-def _about(description: str, *, unit: str = "", ge: int | None = None, le: int | None = None) -> Meta:
-    return Meta(description=description, extra={"unit": unit}, ge=ge, le=le)
+def _about(
+    description: str, *, unit: str = "", ge: int | None = None, le: int | None = None, secret: bool = False
+) -> Meta:
+    return Meta(description=description, extra={"unit": unit, "secret": secret}, ge=ge, le=le)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +71,53 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _about("The least important lines that are still logged.")
     ] = "info"
-    store: Annotated[str, _about("Engine of people, chats and messages.")] = EMBEDDED
-    events: Annotated[str, _about("Engine of the event log.")] = EMBEDDED
-    directory: Annotated[str, _about("Engine of routing, presence and caches.")] = EMBEDDED
+    roles: Annotated[
+        tuple[Role, ...],
+        _about(
+            "What runs in this process: `gateway`, `ingest`, `fanout`, `api`. Empty: all of them. Fewer need engines "
+            "that several processes can share."
+        ),
+    ] = ()
+    store: Annotated[
+        str,
+        _about(
+            "Engine of people, chats and messages: `embedded:`, or `dynamodb://` for Amazon's own service, with "
+            "`?region=R`, `&prefix=P` for the names of the tables, and `&endpoint=URL` for another address."
+        ),
+    ] = EMBEDDED
+    events: Annotated[
+        str,
+        _about("Engine of the event log: `embedded:`, or `kafka://host:9092,host:9092`, with `?prefix=P` if need be."),
+    ] = EMBEDDED
+    directory: Annotated[
+        str,
+        _about(
+            "Engine of routing, presence and caches: `embedded:`, or `redis://host:6379`, `rediss://` for TLS, "
+            "`redis+sentinel://`."
+        ),
+    ] = EMBEDDED
+    ingest: Annotated[
+        tuple[str, ...],
+        _about(
+            "Where gateways and REST find the ingest processes: `host:port` each, or one `dns:name:port`, whose every "
+            "address is one of them. Empty: in this process."
+        ),
+    ] = ()
+    rpc: Annotated[
+        str,
+        _about("`host:port` on which an ingest process that does not run alone takes gateways and REST."),
+    ] = "127.0.0.1:8082"
+    rpc_token: Annotated[
+        str,
+        _about("A word that all processes of a deployment share. Strangers without it are refused.", secret=True),
+    ] = ""
+    rpc_tls_cert: Annotated[
+        str, _about("PEM file with this process's certificate towards the others. Empty: no TLS between processes.")
+    ] = ""
+    rpc_tls_key: Annotated[str, _about("PEM file with that certificate's private key.")] = ""
+    rpc_tls_ca: Annotated[str, _about("PEM file with the authority that signed the certificates of all processes.")] = (
+        ""
+    )
     otp_sender: Annotated[
         Literal["log"], _about("How one-time codes reach people. `log` prints them to the console of the server.")
     ] = "log"
@@ -96,6 +144,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def keys_folder(self) -> Path:
         return Path(self.keys) if self.keys else self.data_folder / "keys"
+
+    @property
+    def here(self) -> Sequence[Role]:
+        """The roles of this process."""
+        return tuple(role for role in ALL_ROLES if role in self.roles) or ALL_ROLES
+
+    @property
+    def is_distributed(self) -> bool:
+        return self.store != EMBEDDED or self.here != ALL_ROLES
+
+    @property
+    def rpc_address(self) -> "Address | None":
+        """None when nobody else could have a use for our ingest plane."""
+        alone = self.here == ALL_ROLES and not self.ingest
+        return None if alone or Role.INGEST not in self.here else address(self.rpc)
 
     @property
     def internal_address(self) -> "Address | None":
@@ -129,6 +192,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     unit: str
     takes: str
+    secret: bool
 
     @property
     def variable(self) -> str:
@@ -157,6 +221,7 @@ def _setting(name: str, kind: Any, default: object) -> Setting:
         description=about.description,
         unit=about.extra["unit"],
         takes=_takes(plain, about),
+        secret=about.extra["secret"],
     )
 
 
@@ -168,6 +233,8 @@ def _takes(plain: Any, about: Meta) -> str:
         return "true or false"
     if plain is int:
         return f"a whole number from {about.ge} to {about.le}"
+    if plain == tuple[Role, ...]:
+        return f"a list of {', '.join(ALL_ROLES)}"
     return "text" if plain is str else "a list of texts"
 
 
@@ -183,13 +250,15 @@ def wrongs(settings: Settings) -> Iterator[Wrong]:
     """All that stands in the way of a start, as far as the settings alone can tell."""
     yield from _addresses(settings)
     yield from _engines(settings)
-    yield from _tls(settings)
+    yield from _between_processes(settings)
+    yield from _tls(settings, ("tls_cert", "tls_key"))
+    yield from _tls(settings, ("rpc_tls_cert", "rpc_tls_key", "rpc_tls_ca"))
     for name in ("data", "host"):
         if not getattr(settings, name):
             yield Wrong(name, "must not be empty")
     if settings.instance and _INSTANCE.fullmatch(settings.instance) is None:
         yield Wrong("instance", "takes letters, digits, dots, dashes and underscores, 64 at most")
-    if settings.env == "prod" and not settings.otp_log_in_prod:
+    if settings.env == "prod" and Role.API in settings.here and not settings.otp_log_in_prod:
         yield Wrong(
             "otp_sender",
             "prints one-time codes to the console, and whoever reads it can sign in as anybody; in prod that needs "
@@ -219,23 +288,77 @@ def _addresses(settings: Settings) -> Iterator[Wrong]:
                 )
 
 
+_SCHEMES = {
+    "store": ("dynamodb",),
+    "events": ("kafka",),
+    "directory": ("redis", "rediss", "redis+sentinel", "rediss+sentinel"),
+}
+ENGINE_USERS = {
+    "store": (Role.INGEST, Role.FANOUT, Role.API),
+    "events": (Role.INGEST, Role.FANOUT, Role.API),
+    "directory": (Role.GATEWAY, Role.FANOUT, Role.API),
+}
+
+
 def _engines(settings: Settings) -> Iterator[Wrong]:
-    for name in ("store", "events", "directory"):
-        url = getattr(settings, name)
-        if url != EMBEDDED:
-            scheme = url.partition(":")[0][:20]
-            yield Wrong(
-                name, f"{scheme!r} comes with the distributed engines, a later release; this one has only {EMBEDDED!r}"
-            )
+    given = [name for name in _SCHEMES if getattr(settings, name) != EMBEDDED]
+    unknown = [name for name in given if getattr(settings, name).partition("://")[0] not in _SCHEMES[name]]
+    for name in unknown:
+        yield Wrong(name, f"takes {EMBEDDED} or {_SCHEMES[name][0]}://, and this is neither")
+    needed = [name for name, users in ENGINE_USERS.items() if any(role in settings.here for role in users)]
+    absent = [name for name in needed if name not in given]
+    if absent and not unknown and len(absent) < len(needed):
+        yield Wrong(
+            absent[0],
+            f"is {EMBEDDED}, and others are not: what one process keeps in itself, the others cannot see. Give all of "
+            f"{', '.join(needed)}" + (", or none" if settings.here == ALL_ROLES else ""),
+        )
+    elif absent and not unknown and settings.here != ALL_ROLES:
+        yield Wrong(
+            "roles",
+            f"cannot be split on {EMBEDDED}, which only one process can open; `seriatim serve` runs all of them, and "
+            f"{' and '.join(settings.here)} alone need{'s' * (len(settings.here) == 1)} "
+            + ", ".join(f"{name} = {_SCHEMES[name][0]}://..." for name in needed),
+        )
 
 
-def _tls(settings: Settings) -> Iterator[Wrong]:
-    if bool(settings.tls_cert) != bool(settings.tls_key):
-        absent = "tls_key" if settings.tls_cert else "tls_cert"
-        yield Wrong(absent, "is missing: certificate and key are given together, or neither is")
-    for name in ("tls_cert", "tls_key"):
+def _between_processes(settings: Settings) -> Iterator[Wrong]:
+    if not settings.is_distributed:
+        if settings.ingest:
+            yield Wrong("ingest", f"has no use on {EMBEDDED}: everything runs in this process")
+    elif not settings.ingest and Role.INGEST not in settings.here and {Role.GATEWAY, Role.API} & {*settings.here}:
+        yield Wrong("ingest", "is empty, and no ingest runs in this process: say where the others are")
+    for place in settings.ingest:
+        try:
+            if not address(place.removeprefix(DNS)).port:
+                raise ValueError("a port is a number above 0")
+        except ValueError:
+            yield Wrong("ingest", f"{place!r} is neither host:port nor dns:name:port")
+    if len(settings.ingest) > 1 and any(place.startswith(DNS) for place in settings.ingest):
+        yield Wrong("ingest", "is a list of addresses, or one dns:name:port")
+    try:
+        rpc = address(settings.rpc)
+    except ValueError:
+        yield Wrong("rpc", f"{settings.rpc!r} is no host:port")
+        return
+    protected = settings.rpc_token or settings.rpc_tls_ca
+    if settings.is_distributed and settings.rpc_address is not None and not protected and not is_loopback(rpc.host):
+        yield Wrong(
+            "rpc_token",
+            f"is empty, and {settings.rpc} may be reached from other machines: whoever gets there can write as "
+            "anybody. Give all processes the same word, or rpc_tls_cert, rpc_tls_key and rpc_tls_ca",
+        )
+
+
+def _tls(settings: Settings, names: Sequence[str]) -> Iterator[Wrong]:
+    given = [name for name in names if getattr(settings, name)]
+    if given:
+        for name in names:
+            if name not in given:
+                yield Wrong(name, f"is missing: {', '.join(names)} are given together, or none is")
+    for name in given:
         path = getattr(settings, name)
-        if path and not Path(path).is_file():
+        if not Path(path).is_file():
             yield Wrong(name, f"there is no file {path}")
 
 

@@ -134,11 +134,16 @@ def shown(value: object) -> str:
     return _masked(str(value))
 
 
+def shown_setting(setting: Setting, value: object) -> str:
+    return "***" if setting.secret and value else shown(value)
+
+
 def _masked(text: str) -> str:
-    return _PASSWORD.sub(r"\1***@", text)
+    return _OPTION.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))
 
 
 _PASSWORD = re.compile(r"(//[^/@:\s]*:)[^/@\s]+@")
+_OPTION = re.compile(r"([?&][^=&\s]*(?:password|secret|token|pem)[^=&\s]*=)[^&\s'\"]+", re.IGNORECASE)
 
 
 def documentation() -> str:

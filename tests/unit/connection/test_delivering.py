@@ -63,6 +63,21 @@ async def test_h2_a_push_that_is_only_late_costs_no_read(world: World) -> None:
 
 
 @with_world
+async def test_h2_gaps_that_follow_each_other_and_close_by_themselves_cost_no_read(world: World) -> None:
+    """A chat in which many write: each push is a little late, and the next one is missing when it comes."""
+    connection, socket = await world.synced([1])
+    world.deliver(connection, 3, 2)
+    for late in range(2, 22, 2):
+        await asyncio.sleep(limits.GAP_WAIT_S * 0.7)
+        world.deliver(connection, late + 3, late + 2)
+        world.deliver(connection, late, late - 1)
+    world.deliver(connection, 22, 21)
+    await asyncio.sleep(1)
+    assert socket.messages == list(range(2, 24))
+    assert world.durability.reads == []
+
+
+@with_world
 async def test_h2_a_fill_that_fails_is_tried_again_until_it_succeeds(world: World) -> None:
     connection, socket = await world.synced([1])
     world.durability.failures = [OutcomeUnknown("away"), OutcomeUnknown("away"), OutcomeUnknown("away")]

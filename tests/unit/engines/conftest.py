@@ -1,4 +1,4 @@
-"""A data folder for a test, closed when it ends."""
+"""A data folder for a test, closed when it ends. A Redis of its own for a test that is going to hurt it."""
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from seriatim.engines.embedded.folder import Folder
+from tests.support.real_engines import real_engines
 from tests.unit.engines.slow_disk import SlowDisk
+from tools.engines.redis import Redis
 
 
 @pytest.fixture
@@ -22,3 +24,11 @@ def slow(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowDisk]:
     monkeypatch.setattr(folder.disk, "sync", disk.sync)
     yield disk
     disk.may_end.set()
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Redis]:
+    with real_engines():
+        Redis(tmp_path).require()
+    with Redis.started(tmp_path / "redis") as engine:
+        yield engine

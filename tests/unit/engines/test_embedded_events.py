@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from seriatim.domain.errors import InternalError
-from seriatim.domain.limits import EVENT_RETENTION_S, LETTER_RETENTION_S
+from seriatim.domain.limits import EVENT_RETENTION_S, EVENT_TAIL_RECORDS_MAX, LETTER_RETENTION_S
 from seriatim.domain.message import TEXT, Message
 from seriatim.engines.coordinator import MemberKey
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded import sweep as sweep_module
+from seriatim.engines.embedded import writer as writer_module
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
 from seriatim.engines.embedded.disk import Disk, DiskError
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter, TopicMismatch
@@ -23,6 +24,7 @@ from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Event, Partition, Record
 from seriatim.ports.message_log import DirtyChat, Entry
 from tests.contract.store_data import CHAT, group
+from tests.unit.engines.slow_disk import SlowDisk, until
 
 SOON_S = 5.0
 SIZES = {MESSAGES: 2, DEAD_LETTERS: 1}
@@ -274,3 +276,61 @@ def entry(sequence: int, key: str, expires_at_s: int) -> Entry:
         created_at="",
     )
     return Entry(message=message, content_sha256="", expires_at_s=expires_at_s)
+
+
+# --- the tail that is kept --------------------------------------------------------------------------------------------
+
+
+async def test_what_is_read_from_the_tail_is_what_the_folder_holds(folder: Folder) -> None:
+    log = await EmbeddedEventLog.open(folder, SIZES)
+    for number in range(EVENT_TAIL_RECORDS_MAX + 10):
+        await append(log, b"%d" % number)
+    partition = next(record.partition for record in log.records(MESSAGES))
+    fresh = EmbeddedEventLog(folder, SIZES)  # it was not there when they were appended
+    for offset in (0, 5, 9, 10, 11, EVENT_TAIL_RECORDS_MAX, EVENT_TAIL_RECORDS_MAX + 9, EVENT_TAIL_RECORDS_MAX + 10):
+        for limit in (1, 7, 500):
+            assert log.fetch(partition, offset, limit) == fresh.fetch(partition, offset, limit)
+
+
+async def test_a_commit_costs_no_sync_of_its_own(folder: Folder, slow: SlowDisk) -> None:
+    slow.may_end.set()
+    log = await EmbeddedEventLog.open(folder, SIZES)
+    await append(log, b"0")
+    reader = await reading(log)
+    [record] = await poll(reader)
+    before = slow.syncs
+    await reader.commit(record.partition, 1, timeout_s=SOON_S)
+    assert slow.syncs == before
+    await append(log, b"1")
+    assert slow.syncs == before + 1, "it went with the next group"
+    assert folder.disk.get(rows.offset_key("group", record.partition)) == rows.NUMBER.encode(1)
+    await reader.close()
+
+
+async def test_a_commit_is_written_soon_if_nothing_else_is(
+    folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "WRITE_SOON_S", 0.01)
+    slow.may_end.set()
+    log = await EmbeddedEventLog.open(folder, SIZES)
+    await append(log, b"0")
+    reader = await reading(log)
+    [record] = await poll(reader)
+    before = slow.syncs
+    await reader.commit(record.partition, 1, timeout_s=SOON_S)
+    await until(lambda: slow.syncs > before)
+    assert folder.disk.get(rows.offset_key("group", record.partition)) == rows.NUMBER.encode(1)
+    await reader.close()
+
+
+async def test_a_folder_that_closes_keeps_the_last_commits(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path / "data")
+    log = await EmbeddedEventLog.open(folder, SIZES)
+    await append(log, b"0", b"1")
+    reader = await reading(log)
+    record, _ = await poll(reader)
+    await reader.commit(record.partition, 1, timeout_s=SOON_S)
+    await folder.close()
+    again = Folder.open(tmp_path / "data")
+    assert [each.offset for each in await poll(await reading(await EmbeddedEventLog.open(again, SIZES)))] == [1]
+    await again.close()

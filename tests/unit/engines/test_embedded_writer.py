@@ -237,3 +237,42 @@ async def test_a_closed_folder_answers_what_was_asked_before_and_refuses_the_res
         await put(folder, b"2")
     with pytest.raises(ServiceUnavailable):
         folder.disk.get(ROW)
+
+
+# --- rows that are kept -----------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_was_found_once_is_found_as_it_was_written_last(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "rows", create=True)
+    disk.write({ROW: b"1", OTHER: b"2"})
+    assert (disk.get(ROW), disk.get_all([OTHER, ROW])) == (b"1", [b"2", b"1"])
+    disk.write({ROW: b"3", OTHER: None})
+    assert (disk.get(ROW), disk.get(OTHER), disk.get_all([OTHER, ROW])) == (b"3", None, [None, b"3"])
+    disk.write({OTHER: b"4"})
+    assert disk.get_all([ROW, OTHER]) == [b"3", b"4"]
+    disk.close()
+    with pytest.raises(ServiceUnavailable):
+        disk.get(ROW)
+
+
+def test_a_disk_that_was_opened_anew_has_forgotten_what_it_found(tmp_path: Path) -> None:
+    disk = Disk(tmp_path / "rows", create=True)
+    disk.write({ROW: b"1"})
+    disk.get(ROW)
+    disk.close()
+    other = Disk(tmp_path / "rows", create=False)
+    other.write({ROW: b"2"})
+    other.close()
+    disk.reopen()
+    assert disk.get(ROW) == b"2"
+    disk.close()
+
+
+def test_no_more_rows_are_kept_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_module, "STORE_ROWS_KEPT_MAX", 2)
+    disk = Disk(tmp_path / "rows", create=True)
+    disk.write({b"C%d" % number: b"1" for number in range(9)})
+    for number in range(9):
+        disk.get(b"C%d" % number)
+    assert len(disk._found) == 2
+    disk.close()

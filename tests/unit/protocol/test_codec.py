@@ -12,6 +12,7 @@ from msgspec import UNSET
 from seriatim.domain.errors import BreakerOpen, MessageTooLarge
 from seriatim.domain.limits import BATCH_BYTES_MAX, CONTENT_BYTES_MAX, FRAME_BYTES_MAX, SEQUENCE_MAX
 from seriatim.domain.message import Message
+from seriatim.protocol import codec
 from seriatim.protocol.codec import (
     BadFrame,
     Echo,
@@ -297,3 +298,35 @@ def test_a_batch_is_cut_no_earlier_than_needed_and_never_too_late() -> None:
 def test_a_batch_that_fits_is_not_cut() -> None:
     messages = [message(sequence) for sequence in range(1, 501)]
     assert len(batch("chat_a", messages, through=500, has_more=False).frame.messages) == 500
+
+
+# --- the short way of a send ------------------------------------------------------------------------------------------
+
+odd = st.sampled_from(
+    [None, "", "x", "x" * 65, 7, True, ["x"], UUID, "chat_a", "text/plain", "text/html", {"content": "x"}]
+)
+sends = st.fixed_dictionaries(
+    {"type": st.sampled_from(["send_message", "send_message", "send_message", "ack", None])},
+    optional={
+        "client_message_id": st.just(UUID) | odd,
+        "chat_id": st.just("chat_a") | odd,
+        "content": st.text(min_size=1, max_size=20) | odd,
+        "content_type": st.just("text/plain") | odd,
+        "request_id": st.text(max_size=70) | odd,
+        "payload": st.just({"request_id": "r", "content_type": "text/plain"}) | odd,
+        "later": odd,
+    },
+)
+
+
+@given(fields=sends)
+def test_a_send_read_the_short_way_is_the_send_that_the_long_way_reads(fields: dict[str, object]) -> None:
+    text = json.dumps(fields)
+    short = codec._faultless_send(text)
+    if short is not None:
+        assert type(short) is SendMessage
+        assert short == codec._frame(codec._parse(text))
+
+
+def test_a_send_without_fault_goes_the_short_way() -> None:
+    assert codec._faultless_send(json.dumps({**SEND, "request_id": "r", "content_type": "text/plain"})) is not None

@@ -14,8 +14,9 @@ from seriatim.engines.embedded.accounts import EmbeddedAccounts
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.sweep import Swept
 from seriatim.runtime.assemble import assemble
+from seriatim.runtime.embedded import EmbeddedWorld
 from seriatim.runtime.operator import AddedUser, AddUser, NobodyThere, ServerRefused, ask
-from seriatim.runtime.server import CannotStart, PartDied, Server
+from seriatim.runtime.server import CannotStart, Listening, PartDied, Server
 from seriatim.runtime.settings import Settings
 
 ADA = AddUser(phone_number="+4915112345678", display_name="Ada", with_token=True)
@@ -34,6 +35,16 @@ async def _assembled(settings: Settings) -> AsyncIterator[Server]:
         await server.close()
 
 
+def _public(listening: Listening) -> int:
+    assert listening.public is not None
+    return listening.public.port
+
+
+def _world(server: Server) -> EmbeddedWorld:
+    assert isinstance(server.world, EmbeddedWorld)
+    return server.world
+
+
 async def _get(port: int, path: str) -> tuple[int, bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
@@ -48,7 +59,7 @@ async def test_told_to_stop_it_drains_and_leaves_neither_task_nor_socket(tmp_pat
         listening = await server.start()
         stop = asyncio.Event()
         waiting = asyncio.create_task(server.wait(stop))
-        assert (await _get(listening.public.port, "/health/ready"))[0] == 200
+        assert (await _get(_public(listening), "/health/ready"))[0] == 200
         stop.set()
         await waiting
         await server.drain()
@@ -62,17 +73,19 @@ async def test_a_server_that_drains_or_cannot_reach_its_store_is_not_ready(
     async with _assembled(_settings(tmp_path)) as server:
         listening = await server.start()
         assert listening.internal is not None
-        ports = (listening.public.port, listening.internal.port)
-        await server._gateway.drain()
+        ports = (_public(listening), listening.internal.port)
+        gateway = server.roles.gateway
+        assert gateway is not None
+        await gateway.drain()
         assert [(await _get(port, "/health/ready"))[0] for port in ports] == [503, 503]
         assert (await _get(ports[0], "/health"))[0] == 200
-        server._gateway.draining = False
+        gateway.draining = False
         assert [(await _get(port, "/health/ready"))[0] for port in ports] == [200, 200]
 
         async def look(*_: object, **__: object) -> None:
             raise ServiceUnavailable("no room")
 
-        monkeypatch.setattr(server._folder.writer, "look", look)
+        monkeypatch.setattr(_world(server).folder.writer, "look", look)
         assert [(await _get(port, "/health/ready"))[0] for port in ports] == [503, 503]
         status, text = await _get(ports[1], "/metrics")
         assert status == 200
@@ -80,7 +93,7 @@ async def test_a_server_that_drains_or_cannot_reach_its_store_is_not_ready(
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize("part", ["_ingest", "_fanout", "_sweeping"])
+@pytest.mark.parametrize("part", ["ingest", "fanout", "sweeping"])
 async def test_a_part_that_ends_ends_the_wait_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
@@ -88,7 +101,8 @@ async def test_a_part_that_ends_ends_the_wait_and_is_named(
         raise RuntimeError("a bug")
 
     async with _assembled(_settings(tmp_path)) as server:
-        monkeypatch.setattr(getattr(server, part), "run", dies)
+        runs = _world(server).sweeping if part == "sweeping" else getattr(server.roles, part)
+        monkeypatch.setattr(runs, "run", dies)
         await server.start()
         with pytest.raises(PartDied) as death:
             await server.wait(asyncio.Event())
@@ -103,7 +117,7 @@ async def test_a_part_that_ends_without_a_failure_ends_the_wait_too(
         return
 
     async with _assembled(_settings(tmp_path)) as server:
-        monkeypatch.setattr(server._sweeping, "run", ends)
+        monkeypatch.setattr(_world(server).sweeping, "run", ends)
         await server.start()
         with pytest.raises(PartDied, match="sweeping has ended"):
             await server.wait(asyncio.Event())
@@ -138,7 +152,7 @@ async def test_what_has_expired_is_swept_while_the_server_runs(tmp_path: Path, m
         return Swept(0, 0)
 
     async with _assembled(_settings(tmp_path)) as server:
-        monkeypatch.setattr(server._sweeping._sweeper, "sweep", sweep)
+        monkeypatch.setattr(_world(server).sweeping._sweeper, "sweep", sweep)
         await server.start()
         await asyncio.wait_for(swept.wait(), 5)
 
@@ -167,8 +181,10 @@ async def test_the_operators_socket_adds_users_and_refuses_in_words(tmp_path: Pa
 
 async def test_tokens_from_an_operator_never_make_more_sessions_than_a_user_may_have(tmp_path: Path) -> None:
     async with _assembled(_settings(tmp_path)) as server:
-        added = [await server.operator.add_user(ADA) for _ in range(SESSIONS_PER_USER_MAX + 2)]
-        accounts = EmbeddedAccounts(server._folder)
+        operator = server.roles.operator
+        assert operator is not None
+        added = [await operator.add_user(ADA) for _ in range(SESSIONS_PER_USER_MAX + 2)]
+        accounts = EmbeddedAccounts(_world(server).folder)
         kept = await accounts.sessions_of(added[0].user_id, timeout_s=1.0)
     assert len(kept) == SESSIONS_PER_USER_MAX
     assert added[-1].device_id in [each.device_id for each in kept]
@@ -190,4 +206,4 @@ async def test_a_path_too_long_for_a_socket_costs_the_socket_and_nothing_else(tm
     settings = Settings(env="test", port=0, internal="off", data=str(data))
     async with _assembled(settings) as server:
         listening = await server.start()
-        assert (await _get(listening.public.port, "/health"))[0] == 200
+        assert (await _get(_public(listening), "/health"))[0] == 200

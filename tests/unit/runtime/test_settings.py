@@ -1,13 +1,20 @@
 """Settings: the last source that speaks wins, every mistake is told at once, and the page about them is current."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from seriatim.runtime.roles import Role
 from seriatim.runtime.settings import Address, Settings, address, all_settings, wrongs
-from seriatim.runtime.sources import SettingsError, documentation, load, shown
+from seriatim.runtime.sources import SettingsError, documentation, load, shown, shown_setting
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
+
+
+def _split(**given: Any) -> Settings:
+    """On engines that several processes can share."""
+    return Settings(store="dynamodb://", events="kafka://k:9092", directory="redis://r", **given)
 
 
 @pytest.fixture(autouse=True)
@@ -103,8 +110,25 @@ def test_an_unknown_variable_warns_and_stops_nobody_because_orchestrators_make_t
     [
         (Settings(env="prod"), "otp_sender"),
         (Settings(store="dynamodb:eu-west-1"), "store"),
-        (Settings(events="kafka://broker"), "events"),
-        (Settings(directory="redis://r"), "directory"),
+        (Settings(events="kafka:broker"), "events"),
+        (Settings(directory="kafka://broker"), "directory"),
+        (Settings(events="kafka://broker"), "store"),
+        (Settings(directory="redis://r", store="dynamodb://"), "events"),
+        (Settings(roles=(Role.GATEWAY,), ingest=("here:1",)), "roles"),
+        (Settings(roles=(Role.INGEST,)), "roles"),
+        (Settings(roles=(Role.FANOUT,), directory="redis://r"), "store"),
+        (Settings(roles=(Role.GATEWAY, Role.FANOUT), ingest=("here:1",), store="dynamodb://"), "events"),
+        (Settings(ingest=("here:1",)), "ingest"),
+        (_split(roles=(Role.GATEWAY,)), "ingest"),
+        (_split(roles=(Role.API,)), "ingest"),
+        (_split(roles=(Role.API,), ingest=("here",)), "ingest"),
+        (_split(roles=(Role.API,), ingest=("here:0",)), "ingest"),
+        (_split(roles=(Role.API,), ingest=("dns:here:1", "there:1")), "ingest"),
+        (_split(roles=(Role.INGEST,), rpc="0.0.0.0:1"), "rpc_token"),
+        (_split(roles=(Role.INGEST,), rpc="10.0.0.1:1"), "rpc_token"),
+        (_split(ingest=("here:1",), rpc="[::]:1"), "rpc_token"),
+        (_split(rpc="8082"), "rpc"),
+        (_split(rpc_tls_cert=__file__, rpc_tls_key=__file__), "rpc_tls_ca"),
         (Settings(internal="8081"), "internal"),
         (Settings(internal=":8081"), "internal"),
         (Settings(internal="localhost:99999"), "internal"),
@@ -135,16 +159,41 @@ def test_what_does_not_go_together_is_refused_by_name(settings: Settings, name: 
         Settings(tls_cert=__file__, tls_key=__file__),
         Settings(cors_origins=("*", "http://[::1]:3000")),
         Settings(trusted_proxies=("10.0.0.1",)),
+        _split(),
+        Settings(roles=(Role.GATEWAY,), directory="redis://r", ingest=("dns:ingest.local:8082",)),
+        Settings(roles=(Role.INGEST,), store="dynamodb://", events="kafka://k:9092"),
+        _split(roles=(Role.INGEST,), rpc="[::1]:0"),
+        _split(roles=(Role.INGEST,), rpc="0.0.0.0:1", rpc_token="word"),
+        _split(roles=(Role.INGEST,), rpc="0.0.0.0:1", rpc_tls_cert=__file__, rpc_tls_key=__file__, rpc_tls_ca=__file__),
+        _split(roles=(Role.FANOUT,), env="prod"),
+        _split(roles=(Role.GATEWAY, Role.INGEST)),
+        _split(rpc="0.0.0.0:1"),  # nobody listens there: all roles are in one process
     ],
 )
 def test_what_goes_together_is_accepted(settings: Settings) -> None:
     assert list(wrongs(settings)) == []
 
 
-def test_a_refused_engine_is_promised_for_later_and_its_password_is_not_repeated() -> None:
+def test_a_refused_engine_is_told_what_there_is_and_its_password_is_not_repeated() -> None:
     [problem] = _problems({"store": "redis://user:hunter2@host"}, {})
-    assert "distributed" in problem
+    assert "takes embedded: or dynamodb://" in problem
     assert "hunter2" not in problem
+
+
+def test_roles_are_a_list_in_any_order_and_without_any_all_of_them_run() -> None:
+    assert load({}, {}).settings.here == (Role.GATEWAY, Role.INGEST, Role.FANOUT, Role.API)
+    ours = {"SERIATIM_STORE": "dynamodb://", "SERIATIM_EVENTS": "kafka://k:1", "SERIATIM_DIRECTORY": "redis://r"}
+    loaded = load({"roles": "api, ingest"}, ours)
+    assert loaded.settings.here == (Role.INGEST, Role.API)
+    [problem] = _problems({"roles": "api,gate"}, ours)
+    assert "a list of gateway, ingest, fanout, api" in problem
+
+
+def test_an_ingest_process_listens_unless_it_is_all_there_is() -> None:
+    assert _split().rpc_address is None
+    assert _split(ingest=("here:1",)).rpc_address == Address("127.0.0.1", 8082)
+    assert _split(roles=(Role.INGEST,)).rpc_address == Address("127.0.0.1", 8082)
+    assert _split(roles=(Role.GATEWAY,)).rpc_address is None
 
 
 def test_keys_are_in_the_data_folder_unless_said_otherwise() -> None:
@@ -162,6 +211,16 @@ def test_an_address_is_host_and_port() -> None:
 def test_passwords_in_urls_are_not_shown() -> None:
     assert shown("redis://user:hunter2@host/0") == "redis://user:***@host/0"
     assert shown(("a", True, 5)) == "a, true, 5"
+    assert shown("kafka://k:9?sasl.username=u&sasl.password=hunter2&x=y") == (
+        "kafka://k:9?sasl.username=u&sasl.password=***&x=y"
+    )
+
+
+def test_a_shared_word_is_not_shown() -> None:
+    [token] = [setting for setting in all_settings() if setting.name == "rpc_token"]
+    assert shown_setting(token, "hunter2") == "***"
+    assert shown_setting(token, "") == ""
+    assert [setting.name for setting in all_settings() if setting.secret] == ["rpc_token"]
 
 
 def test_every_setting_says_what_it_means_and_what_it_takes() -> None:

@@ -23,7 +23,13 @@ from rocksdict import (
 )
 
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.domain.limits import STORE_BLOOM_RATIO, STORE_CACHE_BYTES, STORE_LOG_BYTES_MAX, STORE_MEMTABLE_BYTES
+from seriatim.domain.limits import (
+    STORE_BLOOM_RATIO,
+    STORE_CACHE_BYTES,
+    STORE_LOG_BYTES_MAX,
+    STORE_MEMTABLE_BYTES,
+    STORE_ROWS_KEPT_MAX,
+)
 
 Changes = Mapping[bytes, bytes | None]  # None: the row goes
 
@@ -109,11 +115,27 @@ class Disk(ReadableDisk):
     """One RocksDB, as it was written last, synced or not. `sync` and `reopen` belong to a thread, the rest to the loop.
 
     Whoever reads here knows what is not synced yet: `Look` and `View` do.
+    Rows found by their key are kept: a send asks for the same few again and again, at 3 us each.
     """
 
     def __init__(self, path: Path, *, create: bool) -> None:
         super().__init__(_open(path, create=create))
         self._path = path
+        self._found: dict[bytes, bytes] = {}  # as written last, always; oldest first
+
+    def get(self, key: bytes) -> bytes | None:
+        self._open_db()
+        value = self._found.get(key)
+        return self._keep(key, super().get(key)) if value is None else value
+
+    def get_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        self._open_db()
+        rows = [self._found.get(key) for key in keys]
+        absent = [index for index, row in enumerate(rows) if row is None]
+        if absent:
+            for index, row in zip(absent, super().get_all([keys[index] for index in absent]), strict=True):
+                rows[index] = self._keep(keys[index], row)
+        return rows
 
     def write(self, changes: Changes) -> None:
         """All of it or, after a crash, nothing; for good only after the next `sync`."""
@@ -130,6 +152,12 @@ class Disk(ReadableDisk):
             if str(error).startswith("Result incomplete"):
                 raise Stalled(str(error)) from error
             raise DiskError(str(error)) from error
+        for key in self._found.keys() & changes.keys():
+            value = changes[key]
+            if value is None:
+                del self._found[key]
+            else:
+                self._found[key] = value
 
     def sync(self) -> None:
         """Returns once all that was written before survives the loss of power. It may take long."""
@@ -142,6 +170,7 @@ class Disk(ReadableDisk):
         """After a `DiskError` the store refuses every write; a new one replays the log and has what survived."""
         with suppress(DiskError):  # it is broken: of course it complains
             self.close()
+        self._found.clear()
         self._db = _open(self._path, create=False)
 
     def compact(self) -> None:
@@ -152,6 +181,13 @@ class Disk(ReadableDisk):
             self._open_db().compact_range(None, None, whole)
         except Exception as error:
             raise DiskError(str(error)) from error
+
+    def _keep(self, key: bytes, value: bytes | None) -> bytes | None:
+        if value is not None:
+            if len(self._found) >= STORE_ROWS_KEPT_MAX:
+                del self._found[next(iter(self._found))]
+            self._found[key] = value
+        return value
 
 
 _WITHOUT_SYNC = WriteOptions()

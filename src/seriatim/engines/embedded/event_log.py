@@ -3,11 +3,13 @@
 An append joins the same group commit as everything else. Reading is in `event_reader`.
 """
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from seriatim.domain.errors import InternalError
 from seriatim.domain.letters import letter_key, letter_partition, letter_value
-from seriatim.domain.limits import STORE_TIMEOUT_S
+from seriatim.domain.limits import EVENT_TAIL_RECORDS_MAX, STORE_TIMEOUT_S
 from seriatim.domain.partition import partition as partition_of
 from seriatim.engines.coordinator import Coordinator
 from seriatim.engines.embedded import rows
@@ -30,6 +32,9 @@ class EmbeddedEventLog:
         self.writer = folder.writer
         self.partitions = dict(partitions)
         self._ends: dict[Partition, int] = {}
+        self._tails: dict[Partition, deque[Record]] = {
+            partition: deque(maxlen=EVENT_TAIL_RECORDS_MAX) for partition in self.all_partitions()
+        }
         self._groups: dict[str, Coordinator] = {}
         self._readers = 0
         self._load_ends()
@@ -77,12 +82,23 @@ class EmbeddedEventLog:
             end += len(events)
             view.put(end_key, rows.NUMBER.encode(end))
 
-        await self.writer.call(operation, decide, timeout_s=timeout_s, applied=lambda: self._appended(partition, end))
+        await self.writer.call(
+            operation, decide, timeout_s=timeout_s, applied=lambda: self._appended(partition, end, events)
+        )
 
-    def _appended(self, partition: Partition, end: int) -> None:
+    def _appended(self, partition: Partition, end: int, events: Sequence[EventRow]) -> None:
+        """What is in the log now is what readers ask for next: they need not fetch it from the disk."""
         self._ends[partition] = end
+        tail = self._tails[partition]
+        tail.extend(_record(partition, end - len(events) + number, row) for number, row in enumerate(events))
         for group in self._groups.values():
             group.appended(partition)
+
+    def removed(self, partition: Partition, newest: int) -> None:
+        """Retention has removed the records up to this one."""
+        tail = self._tails[partition]
+        while tail and tail[0].offset <= newest:
+            tail.popleft()
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -108,11 +124,19 @@ class EmbeddedEventLog:
         end = self._ends.get(partition, 0)
         if offset >= end or limit <= 0:
             return found
+        tail = self._tails[partition]
+        if tail and tail[0].offset <= offset:
+            first = offset - tail[0].offset
+            return list(islice(tail, first, first + limit))
         for key, value in self.disk.scan(rows.event_key(partition, offset), rows.event_key(partition, end)):
             found.append(record_of(partition, key, value))
             if len(found) == limit:
                 break
         return found
+
+    def has(self, partition: Partition, offset: int) -> bool:
+        """There is a record at this offset or above it."""
+        return offset < self._ends[partition]
 
     def end_offsets(self, topic: str) -> Mapping[Partition, int]:
         return {partition: end for partition, end in self._ends.items() if partition.topic == topic}
@@ -140,14 +164,18 @@ class EmbeddedEventLog:
 
     def _load_ends(self) -> None:
         for partition in self.all_partitions():
+            self._tails[partition].clear()  # an append of unknown outcome may have left a gap in it
             self._ends[partition] = rows.NUMBER.found(self.disk.get(rows.end_key(partition))) or 0
 
 
 def record_of(partition: Partition, key: bytes, value: bytes) -> Record:
-    row = rows.EVENT.decode(value)
+    return _record(partition, rows.last_number(key), rows.EVENT.decode(value))
+
+
+def _record(partition: Partition, offset: int, row: EventRow) -> Record:
     return Record(
         partition=partition,
-        offset=rows.last_number(key),
+        offset=offset,
         key=row.key,
         value=row.value,
         headers=row.headers,

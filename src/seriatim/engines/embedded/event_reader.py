@@ -10,7 +10,6 @@ from seriatim.domain.errors import InternalError
 from seriatim.engines.coordinator import Grant, MemberKey, Orders
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
-from seriatim.engines.embedded.writer import View
 from seriatim.ports.event_log import Fenced, Partition, RebalanceListener, Record
 
 
@@ -57,14 +56,10 @@ class EmbeddedEventReader:
         if holding is None:
             raise Fenced(f"{partition.topic}/{partition.number} is not ours")
         self._commits += 1
-        turn, grant = self._commits, holding.grant
-
-        def decide(view: View) -> None:
-            # The group knows it before the disk does: after a crash both begin again at what the disk knows.
-            self._group.commit(self._member, grant, next_offset, turn)
-            view.put(rows.offset_key(self._name, partition), rows.NUMBER.encode(next_offset))
-
-        await self._log.writer.call("commit", decide, timeout_s=timeout_s)
+        # The group knows it at once, the disk in a moment. After a crash both begin again at what the disk knows: some
+        # records come twice, as they may anyway. A sync for each commit would hold up the sends that come next.
+        if self._group.commit(self._member, holding.grant, next_offset, self._commits):
+            self._log.writer.put_soon({rows.offset_key(self._name, partition): rows.NUMBER.encode(next_offset)})
 
     def seek(self, partition: Partition, offset: int) -> None:
         """Like `pause` and `resume` without effect on a partition that is not ours: who asks will soon be told."""
@@ -149,7 +144,11 @@ class EmbeddedEventReader:
 
     def _fetch(self, limit: int) -> list[Record]:
         """Each poll begins with another partition, so that a busy one does not starve the others."""
-        ready = [(partition, each) for partition, each in self._holdings.items() if not each.paused]
+        ready = [
+            (partition, each)
+            for partition, each in self._holdings.items()
+            if not each.paused and self._log.has(partition, each.position)
+        ]
         if not ready:
             return []
         self._turn = (self._turn + 1) % len(ready)

@@ -33,6 +33,7 @@ class Sweeper:
     def __init__(self, folder: Folder, log: EmbeddedEventLog) -> None:
         self._disk = folder.disk
         self._writer = folder.writer
+        self._events = log
         self._partitions = log.all_partitions()
         self._keys = _Table("idempotency_keys", lambda value: 1000 * rows.KEY.decode(value).expires_at_s)
         self._codes = _Table("otp_requests", lambda value: code_kept_until_ms(rows.CODE.decode(value)))
@@ -100,7 +101,10 @@ class Sweeper:
                 view.delete(key)
             return len(old)
 
-        return await self._writer.call("sweep", decide, timeout_s=STORE_TIMEOUT_S)
+        removed = await self._writer.call("sweep", decide, timeout_s=STORE_TIMEOUT_S)
+        for partition, newest in self._starts.items():
+            self._events.removed(partition, newest)
+        return removed
 
 
 def _remove(view: View, key: bytes, _: bytes) -> None:

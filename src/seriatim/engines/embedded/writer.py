@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable, Throttled
-from seriatim.domain.limits import REOPEN_RETRY_S, STALL_RETRY_S, WRITES_WAITING_MAX
+from seriatim.domain.limits import REOPEN_RETRY_S, STALL_RETRY_S, WRITE_SOON_S, WRITES_WAITING_MAX
 from seriatim.engines.embedded.disk import Changes, Disk, DiskError, Stalled
 from seriatim.engines.embedded.group import Group, Waiter
 
@@ -111,6 +111,7 @@ class Writer:
         self._closed = False
         self._idle: asyncio.Future[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
         self._stop = threading.Event()
         self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, _Job] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="seriatim-sync", daemon=True)
@@ -145,6 +146,15 @@ class Writer:
         self._begin_soon(asyncio.get_running_loop())
         return decision.result
 
+    def put_soon(self, changes: Changes) -> None:
+        """As `build`, for what nobody builds upon: it goes with the next group, or by itself after WRITE_SOON_S."""
+        self._check_working()
+        self._gathering.changes.update(changes)
+        self._gathering.built.update(changes)
+        if self._later is None:
+            loop = asyncio.get_running_loop()
+            self._later = loop.call_later(WRITE_SOON_S, self._put_now, loop)
+
     async def look(self, operation: str, read: Callable[[Look], T], *, timeout_s: float) -> T:
         """What `read` finds: all that was answered before this call, and nothing that a loss of power could undo."""
         if timeout_s <= 0:
@@ -166,6 +176,7 @@ class Writer:
 
     async def idle(self) -> None:
         """Returns when nothing is waiting for the disk."""
+        self._put_now(asyncio.get_running_loop())
         while self._syncing is not None or self._gathering.asked:
             if self._idle is None or self._idle.done():
                 self._idle = asyncio.get_running_loop().create_future()
@@ -216,6 +227,13 @@ class Writer:
             # At the end of this turn, so that all who ask in the same turn share the first sync.
             self._begins = True
             loop.call_soon(self._begin, loop)
+
+    def _put_now(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if self._gathering.changes and not self._gathering.asked:
+            self._begin_soon(loop)
 
     async def _wait(self, group: Group, operation: str, applied: Callable[[], None] | None, deadline: float) -> None:
         loop = asyncio.get_running_loop()

@@ -57,6 +57,7 @@ class ShortWire(Wire):
 
     def __init__(self) -> None:
         self._calls = 0
+        self._arriving: list[Callable[[], None]] = []
 
     async def call(
         self,
@@ -70,3 +71,19 @@ class ShortWire(Wire):
         if self._calls % LOCAL_CALLS_MAX == 0 or timeout_s <= 0 or finish is not None:
             return await super().call(operation, apply, timeout_s=timeout_s, finish=finish)
         return apply()
+
+    def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
+        """At the end of this turn of the loop, with all else that arrives in it."""
+        if not self._arriving:
+            asyncio.get_running_loop().call_soon(self._arrive)
+        self._arriving.append(receive)
+
+    def _arrive(self) -> None:
+        arriving, self._arriving = self._arriving, []
+        for receive in arriving:
+            try:
+                receive()
+            except Exception as failure:  # as if each had a callback of its own: it hurts nobody else
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "a receiver failed", "exception": failure}
+                )

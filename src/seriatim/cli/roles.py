@@ -1,0 +1,90 @@
+"""`seriatim gateway`, `ingest`, `fanout` and `api`: one part of the system as a process of its own."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from seriatim.cli.options import load_or_exit, refuse, settings_options
+
+_EPILOG = "Settings also come from a file and from the environment, the same for all roles: see `seriatim config doc`."
+_EVERYWHERE = ("env", "internal", "instance", "log_format", "log_level")
+_PUBLIC = ("host", "port", "tls_cert", "tls_key", "trusted_proxies", "data", "keys")
+_BETWEEN = ("rpc_token", "rpc_tls_cert", "rpc_tls_key", "rpc_tls_ca")
+
+
+def start(file: Path | None, flags: dict[str, str | None]) -> None:
+    """Serves until told to stop; ends the program."""
+    loaded = load_or_exit(file, flags)
+    # After the settings: a mistake there need not wait for these imports.
+    from seriatim.runtime.process import run
+    from seriatim.runtime.server import CannotStart
+
+    try:
+        code = run(loaded.settings)
+    except CannotStart as reason:
+        refuse(reason)
+    sys.exit(code)
+
+
+def _options(*names: str, also: Sequence[str] = ()) -> Sequence[str]:
+    return (*_EVERYWHERE, *names, *also)
+
+
+@click.command(epilog=_EPILOG)
+@settings_options(only=_options("origins", "directory", "ingest", also=(*_PUBLIC, *_BETWEEN)))
+def gateway(file: Path | None, **flags: str | None) -> None:
+    """Hold the WebSockets of clients. Start as many as there are clients for.
+
+    Needs Redis, the public keys of the REST processes, and at least one ingest process. Knows neither the store nor
+    the event log. At the end every client is told to connect elsewhere.
+
+    Exit code: 0 stopped as told, 1 a part of it died, 2 it could not start.
+    """
+    start(file, {**flags, "roles": "gateway"})
+
+
+@click.command(epilog=_EPILOG)
+@settings_options(only=_options("store", "events", "rpc", also=_BETWEEN))
+def ingest(file: Path | None, **flags: str | None) -> None:
+    """Store and publish messages: the only part that does. Start two or more.
+
+    Needs DynamoDB and Kafka. Gateways find it at the address of --rpc. At the end they are asked to go elsewhere, and
+    what was taken is stored.
+
+    Exit code: 0 stopped as told, 1 a part of it died, 2 it could not start.
+    """
+    start(file, {**flags, "roles": "ingest"})
+
+
+@click.command(epilog=_EPILOG)
+@settings_options(only=_options("store", "events", "directory"))
+def fanout(file: Path | None, **flags: str | None) -> None:
+    """Read the event log and push messages to the gateways of those who are connected. Start two or more.
+
+    Needs Kafka, Redis, and the members of chats from DynamoDB, where it writes nothing. At the end it leaves its group,
+    and the others take over.
+
+    Exit code: 0 stopped as told, 1 a part of it died, 2 it could not start.
+    """
+    start(file, {**flags, "roles": "fanout"})
+
+
+_API = (
+    *("cors_origins", "otp_sender", "otp_log_in_prod", "refresh_reuse_leeway_seconds"),
+    *("store", "events", "directory", "ingest"),
+)
+
+
+@click.command(epilog=_EPILOG)
+@settings_options(only=_options(*_API, also=(*_PUBLIC, *_BETWEEN)))
+def api(file: Path | None, **flags: str | None) -> None:
+    """Serve REST: sign-in, people, chats, history and documentation. Start two or more.
+
+    Needs DynamoDB, Kafka, Redis and at least one ingest process. Makes the signing keys if there are none. At the end
+    requests under way are finished.
+
+    Exit code: 0 stopped as told, 1 a part of it died, 2 it could not start.
+    """
+    start(file, {**flags, "roles": "api"})

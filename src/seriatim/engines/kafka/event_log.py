@@ -1,0 +1,55 @@
+"""The writers of the event log in Kafka. Reading is in `event_reader`; how events get there, in `producer`."""
+
+from collections.abc import Sequence
+
+from seriatim.domain.errors import InternalError
+from seriatim.domain.letters import letter_key, letter_partition, letter_value
+from seriatim.domain.partition import partition as partition_of
+from seriatim.engines.kafka.producer import Producer, Row
+from seriatim.ports.event_log import DEAD_LETTERS, Event, Letter, Partition
+
+
+class KafkaEventWriter:
+    """Implements `EventWriter`. The partition is always ours to say: librdkafka's own choice hashes with CRC32."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    async def append(self, topic: str, events: Sequence[Event], *, timeout_s: float) -> None:
+        if not events:
+            return
+        key = events[0].key
+        if any(event.key != key for event in events):
+            raise InternalError("the events of one append share one key")
+        partition = Partition(topic, partition_of(key, self._producer.partition_count(topic)))
+        raw = key.encode()
+        rows = [Row(raw, event.value, event.headers) for event in events]
+        await self._producer.append("append", partition, rows, timeout_s=timeout_s)
+
+
+class KafkaDeadLetterWriter:
+    """Implements `DeadLetterWriter`. Give it a producer that knows no other topic: fanout may write nothing else."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    async def bury(self, letter: Letter, *, timeout_s: float) -> None:
+        record = letter.record
+        source = record.partition.number
+        value = letter_value(
+            topic=record.partition.topic,
+            source_partition=source,
+            offset=record.offset,
+            timestamp_ms=record.timestamp_ms,
+            key=record.key,
+            value=record.value,
+            headers=record.headers,
+            reason=letter.reason,
+            attempts=letter.attempts,
+            consumer_group=letter.consumer_group,
+            consumer_id=letter.consumer_id,
+            failed_at_ms=letter.failed_at_ms,
+        )
+        number = letter_partition(record.key, source, self._producer.partition_count(DEAD_LETTERS))
+        key = None if letter_key(record.key) is None else record.key
+        await self._producer.append("bury", Partition(DEAD_LETTERS, number), [Row(key, value)], timeout_s=timeout_s)

@@ -1,0 +1,189 @@
+"""`Directory` in Redis. `connection:{id}` alone decides whether a connection lives; the sets say where to look.
+
+Every key is used by itself, so that a sharded Redis would do; list and version of a chat share a hash tag and a script.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from seriatim.domain.limits import MEMBER_CACHE_TTL_S, REGISTRATION_TTL_S
+from seriatim.engines.redis.client import Deadline, RedisClient
+from seriatim.engines.redis.link import Argument, Command, Reply
+from seriatim.ports.directory import CachedMembers, Directory, Registration
+
+_REGISTRATION_TTL_S = int(REGISTRATION_TTL_S)
+_MEMBER_CACHE_TTL_S = int(MEMBER_CACHE_TTL_S)
+
+_CACHE = """
+redis.call('DEL', KEYS[1], KEYS[2])
+if #ARGV > 2 then
+  redis.call('SADD', KEYS[1], unpack(ARGV, 3))
+  redis.call('EXPIRE', KEYS[1], ARGV[1])
+  redis.call('SET', KEYS[2], ARGV[2], 'EX', ARGV[1])
+end
+"""
+_CACHED = "return {redis.call('GET', KEYS[2]), redis.call('SMEMBERS', KEYS[1])}"
+
+
+class RedisDirectory(Directory):
+    def __init__(self, client: RedisClient) -> None:
+        self._client = client
+
+    async def register(self, registrations: Sequence[Registration], *, timeout_s: float) -> None:
+        """The same for a newcomer and for a heartbeat: after a loss the heartbeat brings everything back."""
+        commands: list[Command] = [
+            ("SET", _connection_key(each.connection_id), _ENCODER.encode(_entry(each)), "EX", _REGISTRATION_TTL_S)
+            for each in registrations
+        ]
+        for key, connection_ids in _sets(registrations).items():
+            commands += [("SADD", key, *connection_ids), ("EXPIRE", key, _REGISTRATION_TTL_S)]
+        await self._client.call(commands, timeout_s=timeout_s)
+
+    async def unregister(self, registration: Registration, *, timeout_s: float) -> None:
+        connection_id = registration.connection_id
+        commands: list[Command] = [
+            ("DEL", _connection_key(connection_id)),
+            ("SREM", _user_key(registration.user_id), connection_id),
+            ("SREM", _gateway_key(registration.gateway_id), connection_id),
+        ]
+        await self._client.call(commands, timeout_s=timeout_s)
+
+    async def connections(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Sequence[Registration]]:
+        asked = list(dict.fromkeys(user_ids))
+        found = await self._listed([_user_key(user_id) for user_id in asked], Deadline(timeout_s))
+        mine = {
+            user_id: [each for each in registrations if each.user_id == user_id]
+            for user_id, registrations in zip(asked, found, strict=True)
+        }
+        return {user_id: registrations for user_id, registrations in mine.items() if registrations}
+
+    async def gateway_connections(self, gateway_id: str, *, timeout_s: float) -> Sequence[Registration]:
+        """For operators: what a gateway has, or what a dead one left behind."""
+        [found] = await self._listed([_gateway_key(gateway_id)], Deadline(timeout_s))
+        return [each for each in found if each.gateway_id == gateway_id]
+
+    async def cached_members(self, chat_id: str, *, timeout_s: float) -> CachedMembers | None:
+        [reply] = await self._client.call([("EVAL", _CACHED, 2, *_member_keys(chat_id))], timeout_s=timeout_s)
+        match reply:
+            case [bytes(version), [_, *_] as user_ids]:
+                return CachedMembers(int(version), tuple(_texts(user_ids)))
+        return None
+
+    async def cache_members(self, chat_id: str, members: CachedMembers, *, timeout_s: float) -> None:
+        given: tuple[Argument, ...] = (_MEMBER_CACHE_TTL_S, members.version, *members.user_ids)
+        await self._client.call([("EVAL", _CACHE, 2, *_member_keys(chat_id), *given)], timeout_s=timeout_s)
+
+    async def forget_members(self, chat_id: str, *, timeout_s: float) -> None:
+        commands: list[Command] = [("DEL", key) for key in _member_keys(chat_id)]
+        await self._client.call(commands, timeout_s=timeout_s)
+
+    async def _listed(self, keys: Sequence[str], deadline: Deadline) -> list[list[Registration]]:
+        """The living connections in each of these sets. The dead leave the sets."""
+        sets = await self._client.call([("SMEMBERS", key) for key in keys], timeout_s=deadline.left_s())
+        listed = [(key, connection_id) for key, ids in zip(keys, sets, strict=True) for connection_id in _texts(ids)]
+        entries = await self._entries([connection_id for _, connection_id in listed], deadline)
+        living: dict[str, list[Registration]] = {key: [] for key in keys}
+        dead: list[tuple[str, str]] = []
+        for (key, connection_id), registration in zip(listed, entries, strict=True):
+            if registration is None:
+                dead.append((key, connection_id))
+            else:
+                living[key].append(registration)
+        for key, registration in await self._removed(dead, deadline):
+            living[key].append(registration)
+        return list(living.values())
+
+    async def _removed(self, dead: list[tuple[str, str]], deadline: Deadline) -> list[tuple[str, Registration]]:
+        """Takes the dead out of their sets, and puts back those who turn out to live.
+
+        A heartbeat may write its entry between our reading and our removal. It writes the entry before the set: so
+        whoever is removed without having an entry yet is still going to be added.
+        """
+        if not dead:
+            return []
+        await self._client.call([("SREM", key, each) for key, each in dead], timeout_s=deadline.left_s())
+        entries = await self._entries([connection_id for _, connection_id in dead], deadline)
+        revived = [(key, each) for (key, _), each in zip(dead, entries, strict=True) if each is not None]
+        commands: list[Command] = []
+        for key, each in revived:
+            commands += [("SADD", key, each.connection_id), ("EXPIRE", key, _REGISTRATION_TTL_S)]
+        await self._client.call(commands, timeout_s=deadline.left_s())
+        return revived
+
+    async def _entries(self, connection_ids: Sequence[str], deadline: Deadline) -> list[Registration | None]:
+        commands: list[Command] = [("GET", _connection_key(each)) for each in connection_ids]
+        replies = await self._client.call(commands, timeout_s=deadline.left_s())
+        return [_registration(each, reply) for each, reply in zip(connection_ids, replies, strict=True)]
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """spec/websocket.md 7.1. The key says which connection it is."""
+
+    user_id: str
+    device_id: str
+    session_id: str
+    gateway_id: str
+    connected_at: str
+
+
+_ENCODER = msgspec.json.Encoder()
+_DECODER = msgspec.json.Decoder(_Entry)
+
+
+def _entry(registration: Registration) -> _Entry:
+    return _Entry(
+        user_id=registration.user_id,
+        device_id=registration.device_id,
+        session_id=registration.session_id,
+        gateway_id=registration.gateway_id,
+        connected_at=registration.connected_at,
+    )
+
+
+def _registration(connection_id: str, reply: Reply) -> Registration | None:
+    """None for an entry that is gone, and for one that is not ours and leads nowhere."""
+    if not isinstance(reply, bytes):
+        return None
+    try:
+        entry = _DECODER.decode(reply)
+    except msgspec.MsgspecError:
+        return None
+    return Registration(
+        connection_id=connection_id,
+        user_id=entry.user_id,
+        device_id=entry.device_id,
+        session_id=entry.session_id,
+        gateway_id=entry.gateway_id,
+        connected_at=entry.connected_at,
+    )
+
+
+def _sets(registrations: Sequence[Registration]) -> dict[str, list[str]]:
+    """The connections to add to each set: a heartbeat renews hundreds of one gateway at once."""
+    sets: dict[str, list[str]] = {}
+    for each in registrations:
+        for key in (_user_key(each.user_id), _gateway_key(each.gateway_id)):
+            sets.setdefault(key, []).append(each.connection_id)
+    return sets
+
+
+def _texts(reply: Reply) -> list[str]:
+    return [each.decode() for each in reply if isinstance(each, bytes)] if isinstance(reply, list) else []
+
+
+def _connection_key(connection_id: str) -> str:
+    return f"connection:{connection_id}"
+
+
+def _user_key(user_id: str) -> str:
+    return f"user_connections:{user_id}"
+
+
+def _gateway_key(gateway_id: str) -> str:
+    return f"gateway_connections:{gateway_id}"
+
+
+def _member_keys(chat_id: str) -> tuple[str, str]:
+    """The braces are part of the names: they keep both on one shard, where one script reaches them."""
+    return f"chat_members:{{{chat_id}}}", f"chat_members_version:{{{chat_id}}}"

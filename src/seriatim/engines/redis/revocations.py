@@ -1,0 +1,68 @@
+"""`Revocations` in Redis. It remembers since `revocation_epoch`, as the very server process that wrote it down.
+
+A restart from an old snapshot, or a failover to a replica that lagged behind, may have lost the latest revocations
+and kept the epoch. Both come with another process, so the memory begins anew, as it does after a wipe.
+"""
+
+import math
+from contextlib import suppress
+
+from seriatim.domain.errors import ServiceUnavailable
+from seriatim.domain.limits import ACCESS_TOKEN_S, TOKEN_ISSUED_LEEWAY_S
+from seriatim.engines.redis.client import Deadline, RedisClient
+from seriatim.engines.redis.link import Command
+from seriatim.ports.clock import Clock
+from seriatim.ports.revocations import Revocations, Verdict
+
+_KEPT_S = ACCESS_TOKEN_S + TOKEN_ISSUED_LEEWAY_S
+_EPOCH, _SERVER = "revocation_epoch", "revocation_server"
+
+# Only the first to notice begins anew; and never earlier than before, whatever the clock of who noticed says.
+_BEGIN = """
+local epoch = tonumber(redis.call('GET', KEYS[1]) or '')
+if epoch and redis.call('GET', KEYS[2]) == ARGV[2] then return end
+redis.call('MSET', KEYS[1], string.format('%d', math.max(epoch or 0, tonumber(ARGV[1]))), KEYS[2], ARGV[2])
+"""
+
+
+class RedisRevocations(Revocations):
+    def __init__(self, client: RedisClient, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+
+    async def revoke(self, session_id: str, token_id: str | None, *, timeout_s: float) -> None:
+        commands: list[Command] = [("SET", _session_key(session_id), "1", "EX", _KEPT_S)]
+        if token_id is not None:
+            commands.append(("SET", _token_key(token_id), "1", "EX", _KEPT_S))
+        await self._client.call(commands, timeout_s=timeout_s)
+
+    async def ask(self, session_id: str, token_id: str, issued_at_s: int, *, timeout_s: float) -> Verdict:
+        deadline = Deadline(timeout_s)
+        question: Command = ("MGET", _token_key(token_id), _session_key(session_id), _EPOCH, _SERVER)
+        answer = await self._client.ask([question], timeout_s=timeout_s)
+        match answer.replies:
+            case [[None, None, bytes(epoch), bytes(server)]] if epoch.isdigit() and server == answer.server_id.encode():
+                # Whoever issued it may have had a fast clock: within the tolerance its word proves nothing.
+                is_younger = issued_at_s >= int(epoch) + TOKEN_ISSUED_LEEWAY_S
+                return Verdict.CLEAR if is_younger else Verdict.UNSURE
+            case [[None, None, _, _]]:
+                with suppress(ServiceUnavailable):
+                    await self._begin(answer.server_id, deadline.left_s())
+                return Verdict.UNSURE
+        return Verdict.REVOKED
+
+    async def begin(self, *, timeout_s: float) -> None:
+        """Begins to remember, unless it already does. So would the first `ask`; a process that starts asks at once."""
+        await self.ask("", "", 0, timeout_s=timeout_s)
+
+    async def _begin(self, server_id: str, timeout_s: float) -> None:
+        now_s = math.ceil(self._clock.now_ms() / 1000)
+        await self._client.call([("EVAL", _BEGIN, 2, _EPOCH, _SERVER, now_s, server_id)], timeout_s=timeout_s)
+
+
+def _session_key(session_id: str) -> str:
+    return f"revoked_sid:{session_id}"
+
+
+def _token_key(token_id: str) -> str:
+    return f"revoked_jti:{token_id}"

@@ -1,0 +1,238 @@
+"""`Durability`, `History` and `Sessions` by way of the ingest processes: a chat goes to one of them, in order.
+
+Which one, a rendezvous hash of its bucket decides; a wrong one is harmless and only slower (delivery.md section 3).
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from seriatim.domain import limits
+from seriatim.domain.account import Session
+from seriatim.domain.errors import OutcomeUnknown, ServerBusy, ServiceUnavailable
+from seriatim.domain.message import Draft
+from seriatim.domain.partition import bucket, owner
+from seriatim.engines.rpc import wire
+from seriatim.engines.rpc.dial import Dialer
+from seriatim.engines.rpc.finding import Finder
+from seriatim.engines.rpc.line import Line
+from seriatim.engines.rpc.observe import RpcObserver
+from seriatim.engines.rpc.peer import Peer
+from seriatim.engines.rpc.sending import Sending
+from seriatim.ports.accounts import Sessions
+from seriatim.ports.clock import Clock
+from seriatim.ports.durability import Answer, BackPage, Durability, History, PrefixPage
+
+T = TypeVar("T")
+Choice = Callable[[str, Sequence[str]], str]
+
+
+def rendezvous(key: str, addresses: Sequence[str]) -> str:
+    return owner(bucket(key), addresses)
+
+
+class RpcDurability(Durability, History, Sessions):
+    """`run` it until cancelled. `choose` picks an address for a chat; another choice than ours costs only speed."""
+
+    def __init__(
+        self,
+        finder: Finder,
+        dialer: Dialer,
+        clock: Clock,
+        *,
+        choose: Choice = rendezvous,
+        observe: RpcObserver | None = None,
+    ) -> None:
+        self._finder = finder
+        self._dialer = dialer
+        self._clock = clock
+        self._choose = choose
+        self._observe = observe or RpcObserver()
+        self._peers: dict[str, Peer] = {}
+        self._tasks: dict[asyncio.Task[None], Peer] = {}
+        self._ready: tuple[str, ...] = ()
+        self._someone = asyncio.Event()  # set while anybody is ready
+        self._routes: dict[str, _Route] = {}  # of chats with sends under way
+        self._sends = 0
+        self._calls = 0
+
+    @property
+    def ready(self) -> Sequence[str]:
+        """The ingest processes that take drafts at this moment."""
+        return self._ready
+
+    async def run(self) -> None:
+        """Finds ingest processes and keeps a line to each."""
+        try:
+            while True:
+                await self._look()
+                await asyncio.sleep(limits.RPC_RESOLVE_S)
+        finally:
+            for task, peer in self._tasks.items():
+                peer.wanted = False  # a line that breaks at this very moment may swallow the cancellation
+                task.cancel()
+            for task in list(self._tasks):
+                await asyncio.wait((task,))
+
+    # --- sends: a callback each, in order -----------------------------------------------------------------------------
+
+    def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
+        if self._sends >= limits.RPC_SENDS_MAX:
+            busy = ServerBusy("too many messages wait for the durability plane; retry", retry_after_seconds=1)
+            asyncio.get_running_loop().call_soon(answer, busy)
+            return
+        self._sends += 1
+        route = self._routes.get(draft.chat_id)
+        if route is None:
+            route = self._routes[draft.chat_id] = _Route(self._line(draft.chat_id))
+        sending = Sending(draft, deadline, answer, self._settled)
+        if route.open and not route.held and route.line is not None:
+            route.placed += 1
+            route.line.put(sending)
+        else:
+            route.held.append(sending)
+
+    def _settled(self, sending: Sending) -> None:
+        self._sends -= 1
+        chat_id = sending.draft.chat_id
+        route = self._routes[chat_id]
+        if sending.placed:
+            route.placed -= 1
+        self._go_on(chat_id, route)
+
+    def _go_on(self, chat_id: str, route: "_Route") -> None:
+        """Sends of one chat stay together: those that wait for another process wait for the ones under way."""
+        while route.held and route.held[0].answered:
+            route.held.popleft()
+        if route.placed:
+            return
+        if not route.held:
+            del self._routes[chat_id]
+            return
+        route.line = line = self._line(chat_id)
+        route.open = line is not None
+        if line is not None:
+            for sending in route.held:
+                if not sending.answered:
+                    route.placed += 1
+                    line.put(sending)
+            route.held.clear()
+
+    def _line(self, chat_id: str) -> Line | None:
+        return self._peers[self._choose(chat_id, self._ready)].ready if self._ready else None
+
+    # --- calls: one question, one answer ------------------------------------------------------------------------------
+
+    async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
+        request = wire.Read(user_id, chat_id, after, limit)
+        return await self._ask(chat_id, wire.READ, request, _prefix_page, timeout_s)
+
+    async def read_back(
+        self, user_id: str, chat_id: str, *, before: int, after: int, limit: int, timeout_s: float
+    ) -> BackPage:
+        request = wire.ReadBack(user_id, chat_id, before, after, limit)
+        return await self._ask(chat_id, wire.READ_BACK, request, _back_page, timeout_s)
+
+    async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, timeout_s: float) -> None:
+        request = wire.Acknowledge(user_id, chat_id, sequence)
+        await self._ask(chat_id, wire.ACKNOWLEDGE, request, _nothing, timeout_s)
+
+    async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
+        """The first chat's process answers for all: marks are in the store, a pipeline only knows better."""
+        if not chat_ids:
+            return {}
+        return await self._ask(chat_ids[0], wire.HEADS, wire.Heads(tuple(chat_ids)), _heads, timeout_s)
+
+    async def session(self, session_id: str, *, timeout_s: float) -> Session | None:
+        """Without the digests of its refresh tokens, which are nobody's business here."""
+        return await self._ask(session_id, wire.SESSION, wire.Session(session_id), _session, timeout_s)
+
+    async def _ask(
+        self, key: str, method: str, request: msgspec.Struct, answer: "msgspec.msgpack.Decoder[T]", timeout_s: float
+    ) -> T:
+        if self._calls >= limits.RPC_CALLS_MAX:
+            raise ServerBusy("too many requests wait for the durability plane; retry", retry_after_seconds=1)
+        self._calls += 1
+        try:
+            until = self._clock.monotonic() + timeout_s
+            peer = await self._reachable(key, timeout_s)
+            left_s = until - self._clock.monotonic()
+            result = wire.decode(_result, await peer.ask(method, wire.encode(request), timeout_s=left_s))
+            if result.trouble is not None:
+                raise wire.error_of(result.trouble)
+            return wire.decode(answer, result.value)
+        except wire.Malformed as error:
+            raise OutcomeUnknown(str(error)) from error
+        finally:
+            self._calls -= 1
+
+    async def _reachable(self, key: str, timeout_s: float) -> Peer:
+        if not self._ready:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._someone.wait()
+            except TimeoutError:
+                raise ServiceUnavailable("the durability plane cannot be reached; retry") from None
+        return self._peers[self._choose(key, self._ready)]
+
+    # --- who is there -------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> None:
+        try:
+            addresses = await self._finder.look()
+        except OSError as error:
+            self._observe.unreachable("ingest", f"nobody can tell where they are: {error}")
+            return  # those that we know are as good as before
+        for address in addresses:
+            if address not in self._peers:
+                self._meet(address)
+        for address, peer in self._peers.items():
+            peer.wanted = address in addresses  # what an unwanted one has under way is still answered
+        self._changed()
+
+    def _meet(self, address: str) -> None:
+        self._peers[address] = peer = Peer(address, self._dialer, self._clock, self._changed, self._observe)
+        task = asyncio.create_task(peer.run())
+        self._tasks[task] = peer
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        peer = self._tasks.pop(task)
+        if self._peers.get(peer.address) is peer:
+            del self._peers[peer.address]
+        self._changed()
+
+    def _changed(self) -> None:
+        self._ready = tuple(sorted(address for address, peer in self._peers.items() if peer.ready is not None))
+        if self._ready:
+            self._someone.set()
+        else:
+            self._someone.clear()
+        lines = [self._peers[address].ready for address in self._ready]
+        for chat_id, route in list(self._routes.items()):
+            route.open = route.line in lines
+            if route.held:
+                self._go_on(chat_id, route)
+
+
+class _Route:
+    """Where a chat's sends go. `held` wait: for somebody to be there, or for those that went to one who is leaving."""
+
+    __slots__ = ("held", "line", "open", "placed")
+
+    def __init__(self, line: Line | None) -> None:
+        self.line = line
+        self.open = line is not None
+        self.placed = 0
+        self.held: deque[Sending] = deque()
+
+
+_result = msgspec.msgpack.Decoder(wire.Result)
+_prefix_page = msgspec.msgpack.Decoder(PrefixPage)
+_back_page = msgspec.msgpack.Decoder(BackPage)
+_nothing = msgspec.msgpack.Decoder(type(None))
+_heads = msgspec.msgpack.Decoder(dict[str, int])
+_session: "msgspec.msgpack.Decoder[Session | None]" = msgspec.msgpack.Decoder(Session | None)

@@ -1,0 +1,168 @@
+"""One stream to one ingest process, from its greeting to its end: drafts go out in batches, outcomes come back.
+
+While one batch is being written the next one gathers. A process that stands still is noticed by its silence.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+
+import grpc
+import msgspec
+
+from seriatim.domain.errors import OutcomeUnknown
+from seriatim.domain.limits import RPC_BATCH_BYTES_MAX, RPC_DIAL_S, RPC_PING_S, RPC_PINGS_UNHEARD_MAX
+from seriatim.engines.rpc.sending import Sending
+from seriatim.engines.rpc.wire import TALK, Batch, Malformed, Send, Words, decode, encode, error_of, path
+from seriatim.ports.clock import Clock
+
+Call = grpc.aio.StreamStreamCall[bytes, bytes]
+
+_words = msgspec.msgpack.Decoder(Words)
+
+
+class LineBroken(Exception):
+    """Why the line ended. Whoever was unanswered is answered by now."""
+
+
+class Line:
+    """`open`, then `run` until it raises `LineBroken`. `leaving` is called when the other side asks us to go."""
+
+    def __init__(self, call: Call, clock: Clock, leaving: Callable[[], None]) -> None:
+        self._call = call
+        self._clock = clock
+        self._told_leaving = leaving
+        self._numbers = 0
+        self._unsent: deque[tuple[int, Sending]] = deque()
+        self._unanswered: dict[int, Sending] = {}  # the unsent ones too
+        self._bell = asyncio.Event()
+        self._ping = False
+        self._unheard = 0
+        self._going = False
+
+    @classmethod
+    async def open(
+        cls, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...], clock: Clock, leaving: Callable[[], None]
+    ) -> "Line":
+        """Returns once the other side has greeted. Raises `LineBroken`."""
+        call: Call = channel.stream_stream(path(TALK))(metadata=metadata)
+        line = cls(call, clock, leaving)
+        try:
+            async with asyncio.timeout(RPC_DIAL_S):
+                await line._listen()
+        except TimeoutError:
+            raise LineBroken("it did not greet in time") from None
+        return line
+
+    @property
+    def unanswered(self) -> int:
+        return len(self._unanswered)
+
+    def put(self, sending: Sending) -> None:
+        """Goes out after all that was put before it."""
+        sending.placed = True
+        self._numbers += 1
+        self._unanswered[self._numbers] = sending
+        self._unsent.append((self._numbers, sending))
+        self._bell.set()
+
+    async def run(self) -> None:
+        """Until it is broken, or has nothing left to wait for after it was asked to go."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._write_for_ever())
+                tasks.create_task(self._watch())
+                while True:
+                    await self._listen()
+        except BaseExceptionGroup as group:
+            broken, bugs = group.split(LineBroken)
+            if broken is None or bugs is not None:
+                raise
+            raise LineBroken(str(broken.exceptions[0])) from None
+        finally:
+            self._call.cancel()
+
+    def end(self) -> None:
+        """Nothing will be heard of what is left."""
+        left, self._unanswered = self._unanswered, {}
+        self._unsent.clear()
+        for sending in left.values():
+            sending.finish(OutcomeUnknown("the durability plane was lost on the way; retry with the same id"))
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    async def _write_for_ever(self) -> None:
+        while True:
+            await self._bell.wait()
+            self._bell.clear()
+            while self._unsent or self._ping:
+                self._ping = False
+                await self._write(self._batch())
+
+    def _batch(self) -> bytes:
+        now, size = self._clock.monotonic(), 0
+        sends: list[msgspec.Raw] = []
+        while self._unsent and size < RPC_BATCH_BYTES_MAX:
+            number, sending = self._unsent.popleft()
+            if sending.answered:  # its deadline has passed while it waited here: nobody will hear of it
+                del self._unanswered[number]
+                continue
+            data = encode(Send(number, sending.deadline - now, sending.draft))
+            size += len(data)
+            sends.append(msgspec.Raw(data))
+        return encode(Batch(now, tuple(sends)))
+
+    async def _write(self, data: bytes) -> None:
+        try:
+            await self._call.write(data)
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+            raise _broken(error) from None
+
+    async def _watch(self) -> None:
+        """Counts turns and not seconds: if we ourselves stood still, the other side is not to blame."""
+        while True:
+            await asyncio.sleep(RPC_PING_S)
+            if self._unheard == RPC_PINGS_UNHEARD_MAX:
+                raise LineBroken("it fell silent")
+            self._unheard += 1
+            self._ping = True
+            self._bell.set()
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    async def _listen(self) -> None:
+        try:
+            data = await self._call.read()
+        except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
+            raise _broken(error) from None
+        if not isinstance(data, bytes):
+            raise LineBroken("it ended the stream")
+        try:
+            words = decode(_words, data)
+        except Malformed as error:
+            raise LineBroken(str(error)) from None
+        self._heard(words)
+
+    def _heard(self, words: Words) -> None:
+        self._unheard = 0
+        if words.leaving and not self._going:
+            self._going = True
+            self._told_leaving()
+        for outcome in words.outcomes:
+            sending = self._unanswered.pop(outcome.number, None)
+            if sending is None:
+                continue
+            if outcome.receipt is not None:
+                sending.finish(outcome.receipt)
+            elif outcome.trouble is not None:
+                sending.finish(error_of(outcome.trouble))
+            else:
+                sending.finish(OutcomeUnknown("the durability plane gave no answer; retry with the same id"))
+        if self._going and not self._unanswered:
+            raise LineBroken("it is leaving")
+
+
+def _broken(error: Exception) -> LineBroken:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return LineBroken(f"{error.code().name}: {error.details()}")
+    return LineBroken("it ended the stream")

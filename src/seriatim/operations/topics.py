@@ -1,0 +1,167 @@
+"""The four topics of a distributed deployment (spec/data.md 3.1): made once, and compared with what is there.
+
+Settings are mended by `create`. A wrong number of partitions or replicas is not: the first would tear the order of
+chats apart, the second takes a plan and a person.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from seriatim.domain.errors import ServiceUnavailable
+from seriatim.domain.limits import (
+    EVENT_RETENTION_S,
+    KAFKA_ADMIN_S,
+    KAFKA_RECORD_BYTES_MAX,
+    LETTER_RETENTION_S,
+    TOPICS_POLL_S,
+    TOPICS_THERE_S,
+)
+from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES
+from seriatim.ports.topics import Topic, TopicControl
+
+_GIB = 1024**3
+
+PARTITIONS: Mapping[str, int] = {MESSAGES: 64, MEMBERSHIPS: 16, CHATS: 16, DEAD_LETTERS: 8}
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """How many copies there are, and how many of them must have an event before it counts as stored."""
+
+    replicas: int
+    in_sync: int
+
+
+PROFILES: Mapping[str, Profile] = {
+    "cluster": Profile(replicas=3, in_sync=2),
+    "single": Profile(replicas=1, in_sync=1),
+}
+
+
+class NotThere(ServiceUnavailable):
+    """The log took the request, and has not carried it out yet. Asking again later is safe."""
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """Something that is not as it should be, in a word each, and what to do when `create` cannot mend it."""
+
+    topic: str
+    what: str
+    expected: str
+    found: str
+    advice: str = "`seriatim topics create` mends it"
+
+
+async def create(
+    control: TopicControl, profile: Profile, *, prefix: str = "", tell: Callable[[str], None] = lambda line: None
+) -> Sequence[str]:
+    """Makes the topics that are missing and mends the settings of the others. Returns the names of the new ones."""
+    wanted = definitions(profile, prefix)
+    there = await control.describe([topic.name for topic in wanted], timeout_s=KAFKA_ADMIN_S)
+    made: list[str] = []
+    for topic in wanted:
+        found = there.get(topic.name)
+        if found is None:
+            await control.create(topic, timeout_s=KAFKA_ADMIN_S)
+            made.append(topic.name)
+            tell(f"{topic.name}: made")
+        elif any(found.settings.get(name) != value for name, value in topic.settings.items()):
+            await control.adjust(topic, timeout_s=KAFKA_ADMIN_S)
+            tell(f"{topic.name}: settings mended")
+    await _wait_until_there(control, made)
+    return made
+
+
+async def verify(control: TopicControl, profile: Profile, *, prefix: str = "") -> Sequence[Difference]:
+    """How the topics and the brokers' own settings differ from what they should be; empty when all is well."""
+    wanted = definitions(profile, prefix)
+    there = await control.describe([topic.name for topic in wanted], timeout_s=KAFKA_ADMIN_S)
+    found = [each for topic in wanted for each in compare(topic, there.get(topic.name))]
+    return [*found, *compare_defaults(profile, await control.defaults(timeout_s=KAFKA_ADMIN_S))]
+
+
+def definitions(profile: Profile, prefix: str = "") -> list[Topic]:
+    return [
+        Topic(
+            name=prefix + topic,
+            partitions=count,
+            replicas=profile.replicas,
+            settings={
+                **_RETENTION[topic],
+                "cleanup.policy": "delete",
+                "compression.type": "producer",
+                "message.timestamp.type": "CreateTime",
+                "min.insync.replicas": str(profile.in_sync),
+                "unclean.leader.election.enable": "false",
+            },
+        )
+        for topic, count in PARTITIONS.items()
+    ]
+
+
+def defaults(profile: Profile) -> Mapping[str, str]:
+    """Of the brokers: what would become of a topic that somebody else makes, and of one that nobody made."""
+    return {
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": str(profile.replicas),
+        "min.insync.replicas": str(profile.in_sync),
+        "unclean.leader.election.enable": "false",
+    }
+
+
+def compare(wanted: Topic, there: Topic | None) -> list[Difference]:
+    name = wanted.name
+    if there is None:
+        return [Difference(name, "topic", "there", "missing")]
+    found: list[Difference] = []
+    if there.partitions != wanted.partitions:
+        found.append(Difference(name, "partitions", str(wanted.partitions), str(there.partitions), _NEVER_IN_PLACE))
+    if there.replicas != wanted.replicas:
+        found.append(Difference(name, "replicas", str(wanted.replicas), str(there.replicas), _REASSIGN))
+    for setting, value in wanted.settings.items():
+        if there.settings.get(setting) != value:
+            found.append(Difference(name, setting, value, there.settings.get(setting, "not set")))
+    return found
+
+
+def compare_defaults(profile: Profile, found: Mapping[str, str]) -> list[Difference]:
+    return [
+        Difference("(brokers)", setting, value, found.get(setting, "not set"), _SERVER_PROPERTIES)
+        for setting, value in defaults(profile).items()
+        if found.get(setting) != value
+    ]
+
+
+async def _wait_until_there(control: TopicControl, names: Sequence[str]) -> None:
+    """The controller answers first; brokers need a while to make the files of so many partitions."""
+    try:
+        async with asyncio.timeout(TOPICS_THERE_S):
+            while True:
+                there = await control.describe(names, timeout_s=KAFKA_ADMIN_S)
+                if len(there) == len(names):
+                    return
+                await asyncio.sleep(TOPICS_POLL_S)
+    except TimeoutError:
+        raise NotThere(f"not all topics are there after {TOPICS_THERE_S:.0f} s; run the command again later") from None
+
+
+_NEVER_IN_PLACE = (
+    "never changed in place, because chats would move and lose their order: freeze sends, drain the consumers, make a "
+    "new topic, switch the producers"
+)
+_REASSIGN = "use kafka-reassign-partitions"
+_SERVER_PROPERTIES = "set it in the brokers' server.properties"
+
+
+def _retention(seconds: int, gibibytes: int) -> Mapping[str, str]:
+    """Whichever is reached first. The log is for those who are a little late; the store has everything."""
+    return {"retention.ms": str(seconds * 1000), "retention.bytes": str(gibibytes * _GIB)}
+
+
+_RETENTION: Mapping[str, Mapping[str, str]] = {
+    MESSAGES: _retention(EVENT_RETENTION_S, 100),
+    MEMBERSHIPS: _retention(EVENT_RETENTION_S, 10),
+    CHATS: _retention(EVENT_RETENTION_S, 10),
+    DEAD_LETTERS: {**_retention(LETTER_RETENTION_S, 50), "max.message.bytes": str(KAFKA_RECORD_BYTES_MAX)},
+}

@@ -1,0 +1,107 @@
+"""How a process reaches DynamoDB: where it is, and with which credentials, which are renewed before they expire.
+
+Region and credentials are looked for where every AWS tool looks (environment, profile, container, machine).
+"""
+
+import asyncio
+import contextlib
+import functools
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from seriatim.domain.limits import CREDENTIALS_EVERY_S
+from seriatim.engines.dynamodb.client import Client
+from seriatim.engines.dynamodb.signing import Credentials
+from seriatim.ports.clock import Clock
+
+if TYPE_CHECKING:
+    from botocore.session import Session
+
+_log = logging.getLogger(__name__)
+
+
+class CannotReach(Exception):
+    """Why there is no way to DynamoDB, and what to do about it."""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What the usual places say. Either may be missing."""
+
+    region: str | None
+    credentials: Credentials | None
+
+
+_LOCAL = Found("us-east-1", Credentials(key_id="local", secret="local"))
+
+
+@asynccontextmanager
+async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIterator[Client]:
+    """A client for as long as the block lasts. Without `url` it is Amazon's own service of the region.
+
+    A plain `http` address is an engine on a machine of ours: it is content with anybody, so nothing is looked for.
+    """
+    found = _LOCAL if url is not None and url.startswith("http://") else await asyncio.to_thread(look)
+    region = region or found.region
+    if region is None:
+        raise CannotReach("no AWS region is set; give --region or set AWS_REGION")
+    if found.credentials is None:
+        raise CannotReach("no AWS credentials were found; see `aws configure`, or give this machine a role")
+    keeper = Keeper(found.credentials)
+    try:
+        client = Client(
+            url or f"https://dynamodb.{region}.amazonaws.com", region=region, credentials=keeper.now, clock=clock
+        )
+    except ValueError as error:
+        raise CannotReach(str(error)) from None
+    renewing = asyncio.create_task(keeper.keep_fresh(look if found is not _LOCAL else lambda: _LOCAL))
+    try:
+        yield client
+    finally:
+        renewing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await renewing
+        await client.close()
+
+
+class Keeper:
+    """The credentials of this moment. They are asked for anew in a thread, since that may go over the network."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._now = credentials
+
+    def now(self) -> Credentials:
+        return self._now
+
+    async def keep_fresh(self, look: Callable[[], Found]) -> None:
+        while True:
+            await asyncio.sleep(CREDENTIALS_EVERY_S)
+            try:
+                self._now = (await asyncio.to_thread(look)).credentials or self._now
+            except Exception:
+                _log.exception("the credentials for DynamoDB could not be renewed; trying again")
+
+
+def look() -> Found:
+    """May block. The library keeps what it found, and renews it a quarter of an hour before its end."""
+    session = _session()
+    credentials = session.get_credentials()
+    frozen = None if credentials is None else credentials.get_frozen_credentials()
+    return Found(
+        region=session.get_config_variable("region"),
+        credentials=None
+        if frozen is None
+        else Credentials(key_id=frozen.access_key, secret=frozen.secret_key, session_token=frozen.token or None),
+    )
+
+
+@functools.cache
+def _session() -> "Session":
+    try:
+        from botocore.session import get_session
+    except ModuleNotFoundError:
+        raise CannotReach("DynamoDB needs one more package: pip install 'seriatim[dynamodb]'") from None
+    return get_session()

@@ -1,0 +1,27 @@
+"""Tables and topics for an installation on DynamoDB and Kafka, made where they are missing."""
+
+from collections.abc import Callable
+
+from seriatim.domain.errors import SeriatimError
+from seriatim.engines.dynamodb.control import DynamoTableControl
+from seriatim.engines.kafka.cluster import Cluster
+from seriatim.engines.kafka.control import KafkaTopicControl
+from seriatim.operations import tables, topics
+from seriatim.ports.clock import Clock
+from seriatim.runtime.distributed import StorePlace
+from seriatim.runtime.dynamodb import CannotReach, dynamodb
+from seriatim.runtime.server import CannotStart
+from seriatim.runtime.settings import Settings
+
+
+async def prepare(settings: Settings, profile: str, clock: Clock, tell: Callable[[str], None]) -> None:
+    """May be repeated at any time. `profile` is one of `topics.PROFILES`. Raises `CannotStart`."""
+    try:
+        place, kafka = StorePlace.parse(settings.store), Cluster.parse(settings.events)
+        async with dynamodb(place.endpoint, place.region, clock) as client:
+            await tables.create(DynamoTableControl(client), clock, prefix=place.prefix, tell=tell)
+        await topics.create(KafkaTopicControl(kafka), topics.PROFILES[profile], prefix=kafka.prefix, tell=tell)
+    except (CannotReach, ValueError) as error:
+        raise CannotStart(str(error)) from error
+    except SeriatimError as error:
+        raise CannotStart(error.message) from error

@@ -1,0 +1,137 @@
+"""What engines give to each role: the handles it may have, and no others. There are two worlds of them.
+
+`embedded` keeps everything in one folder and one process; `distributed` shares DynamoDB, Kafka and Redis.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from seriatim.ports.accounts import Accounts, Sessions
+from seriatim.ports.catalog import Catalog, Roster
+from seriatim.ports.directory import Directory
+from seriatim.ports.durability import Durability, History
+from seriatim.ports.event_log import DeadLetterWriter, EventReader, EventWriter, Partition
+from seriatim.ports.message_log import DeliveryState, MessageLog
+from seriatim.ports.push import Push, PushSubscriber
+from seriatim.ports.quotas import Quotas
+from seriatim.ports.request_keys import RequestKeys
+from seriatim.ports.revocations import Revocations
+
+Part = tuple[str, Callable[[], Coroutine[object, object, None]]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForGateway:
+    """Neither the store nor the event log: what a gateway wants of them, it asks of an ingest."""
+
+    directory: Directory
+    push: Push
+    subscriber: PushSubscriber
+    revocations: Revocations
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForIngest:
+    log: MessageLog
+    events: EventWriter
+    sessions: Sessions
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForFanout:
+    """It reads, and writes nothing that lasts but dead letters."""
+
+    reader: EventReader
+    letters: DeadLetterWriter
+    roster: Roster
+    directory: Directory
+    push: Push
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ForApi:
+    """It can tell how far messages are, and cannot write any."""
+
+    accounts: Accounts
+    catalog: Catalog
+    delivery: DeliveryState
+    events: EventWriter
+    request_keys: RequestKeys
+    quotas: Quotas
+    revocations: Revocations
+    directory: Directory
+    push: Push
+
+
+class Plane(Durability, History, Protocol):
+    """The durability plane, here or elsewhere."""
+
+
+class RemotePlane(Plane, Sessions, Protocol):
+    """Ingest processes, found and dialled by a part that runs beside the planes."""
+
+    @property
+    def ready(self) -> Sequence[str]:
+        """Those that can be asked at this moment."""
+        ...
+
+
+class IngestListener(Protocol):
+    """Where other processes reach our ingest."""
+
+    leaving: bool
+
+    async def start(self, host: str, port: int) -> int:
+        """Returns the port. Raises `OSError`."""
+        ...
+
+    async def leave(self) -> None:
+        """Asks everybody to go elsewhere, and waits for them a little."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
+class Backlog(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the event log. None: this world cannot tell."""
+
+    lag_records: Mapping[Partition, int]
+    lag_s: float | None
+    letters: int | None
+
+
+NO_BACKLOG = Backlog(lag_records={}, lag_s=None, letters=None)
+
+
+class World(Protocol):
+    """Opened for the roles of one process; asking it for another role's handles is a bug."""
+
+    parts: Sequence[Part]
+    remote: RemotePlane | None
+
+    def for_gateway(self) -> ForGateway: ...
+
+    def for_ingest(self) -> ForIngest: ...
+
+    def for_fanout(self, group: str, consumer_id: str) -> ForFanout: ...
+
+    def for_api(self) -> ForApi: ...
+
+    def listener(self, plane: Plane, sessions: Sessions) -> IngestListener | None:
+        """None where nobody could have a use for one."""
+        ...
+
+    async def reach(self) -> None:
+        """Raises `ServiceUnavailable` while an engine is away, and any other error when waiting will not help."""
+        ...
+
+    async def answers(self) -> Mapping[str, bool]:
+        """Engine by engine: whether it does its work, as far as it is known without waiting for long."""
+        ...
+
+    async def backlog(self) -> Backlog: ...
+
+    async def close(self) -> None: ...

@@ -1,0 +1,88 @@
+"""A TCP line that a test can cut, mend, or make deaf: a small proxy on 127.0.0.1 before a real server."""
+
+import asyncio
+
+
+class CutLine:
+    """`deaf`: connections stand, and nothing passes in either direction, as after a cable was pulled."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._server: asyncio.Server | None = None
+        self._is_cut = False
+        self._open = asyncio.Event()
+        self._open.set()
+        self._ends: set[asyncio.StreamWriter] = set()
+        self._talks: set[asyncio.Task[None]] = set()
+        self.attempts = 0  # to connect, cut or not
+        self.chunks_sent = 0  # by whoever connected: one per write, unless it is large
+
+    async def __aenter__(self) -> "CutLine":
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def port(self) -> int:
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def cut(self) -> None:
+        """Every connection breaks, and new ones break at once."""
+        self._is_cut = True
+        for end in self._ends:
+            end.transport.abort()
+
+    def mend(self) -> None:
+        self._is_cut = False
+
+    def deafen(self) -> None:
+        self._open.clear()
+
+    def hear(self) -> None:
+        self._open.set()
+
+    async def close(self) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.cut()
+        for talk in self._talks:
+            talk.cancel()
+        if self._talks:
+            await asyncio.wait(self._talks)
+        await self._server.wait_closed()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.attempts += 1
+        if self._is_cut:
+            writer.transport.abort()
+            return
+        handling = asyncio.current_task()
+        assert handling is not None
+        self._talks.add(handling)
+        handling.add_done_callback(self._talks.discard)
+        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        self._ends |= {writer, far_writer}
+        talks = [asyncio.create_task(self._pass(reader, far_writer, counted=True))]
+        talks.append(asyncio.create_task(self._pass(far_reader, writer)))
+        self._talks |= {*talks}
+        for talk in talks:
+            talk.add_done_callback(self._talks.discard)
+        try:
+            await asyncio.wait(talks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in (writer, far_writer):
+                end.transport.abort()
+            self._ends -= {writer, far_writer}
+
+    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counted: bool = False) -> None:
+        try:
+            while data := await reader.read(65_536):
+                self.chunks_sent += counted
+                await self._open.wait()
+                writer.write(data)
+                await writer.drain()
+        except OSError:
+            pass

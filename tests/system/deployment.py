@@ -1,0 +1,128 @@
+"""The distributed system as its users meet it: `seriatim cluster` on real engines, each role a process of its own."""
+
+import http.client
+import itertools
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.real_dynamodb import real_dynamodb
+from tests.support.real_kafka import real_kafka
+from tests.support.real_redis import real_redis
+from tests.system.server import COMMAND, START_S, STOP_S, clean_environment, until
+from tools.engines.dynamodb import REGION
+
+_numbers = itertools.count()
+
+
+class Process:
+    """One process of the deployment. It keeps its addresses when it is started again, but not its pid."""
+
+    host = "127.0.0.1"
+
+    def __init__(self, found: dict[str, Any]) -> None:
+        self.name: str = found["name"]
+        self.role: str = found["role"]
+        self.port: int = found["port"]
+        self.internal_port: int = found["internal_port"]
+        self.log_file = Path(found["log"])
+
+    def ready(self) -> dict[str, bool]:
+        """Part by part; empty while nobody answers."""
+        try:
+            _, body = self._get("/health/ready")
+        except OSError:
+            return {}
+        parts = json.loads(body)["parts"]
+        assert isinstance(parts, dict)
+        return parts
+
+    def is_ready(self) -> bool:
+        parts = self.ready()
+        return bool(parts) and all(parts.values())
+
+    def metrics(self) -> str:
+        return self._get("/metrics")[1].decode()
+
+    def lines(self) -> list[dict[str, Any]]:
+        whole, _, _ = self.log_file.read_text(encoding="utf-8").rpartition("\n")
+        return [json.loads(line) for line in whole.splitlines()]
+
+    @property
+    def pid(self) -> int:
+        """Of its present life."""
+        pid = [line["pid"] for line in self.lines() if line["event"] == "listening"][-1]
+        assert isinstance(pid, int)
+        return pid
+
+    def lives(self) -> int:
+        return sum(line["event"] == "listening" for line in self.lines())
+
+    def signal(self, which: signal.Signals) -> None:
+        os.kill(self.pid, which)
+
+    def comes_back(self, lives: int) -> None:
+        until(lambda: self.lives() > lives and self.is_ready(), f"{self.name} is back")
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = http.client.HTTPConnection(self.host, self.internal_port, timeout=START_S)
+        try:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read()
+        finally:
+            connection.close()
+
+
+class Deployment:
+    def __init__(self, processes: Sequence[Process]) -> None:
+        self.all = processes
+        self.gateways = self._of("gateway")
+        self.ingests = self._of("ingest")
+        self.fanouts = self._of("fanout")
+        [self.api] = self._of("api")
+
+    def _of(self, role: str) -> Sequence[Process]:
+        return [each for each in self.all if each.role == role]
+
+
+@contextmanager
+def deployed(folder: Path) -> Iterator[Deployment]:
+    """Two of each role and one REST process, with tables and topics of their own."""
+    name = f"deployment{os.getpid()}x{next(_numbers)}"
+    engines = {
+        "SERIATIM_STORE": f"dynamodb://?endpoint={real_dynamodb().url}&region={REGION}&prefix={name}_",
+        "SERIATIM_EVENTS": f"kafka://{real_kafka().bootstrap}?prefix={name}.",
+        "SERIATIM_DIRECTORY": real_redis().url,
+    }
+    out, err = folder / "cluster.out", folder / "cluster.err"
+    with out.open("wb") as to_out, err.open("wb") as to_err:
+        process = subprocess.Popen(
+            (*COMMAND, "cluster", "--env", "test", "--port", "0", "--json", "--folder", str(folder / "cluster")),
+            stdout=to_out,
+            stderr=to_err,
+            env={**clean_environment(), **engines},
+            cwd=folder,
+        )
+    try:
+        deadline = time.monotonic() + 2 * START_S
+        while not out.read_bytes().endswith(b"}\n"):
+            assert process.poll() is None, err.read_text(encoding="utf-8")
+            assert time.monotonic() < deadline, err.read_text(encoding="utf-8")
+            time.sleep(0.05)
+        deployment = Deployment([Process(each) for each in json.loads(out.read_bytes())["members"]])
+        for each in deployment.all:
+            until(each.is_ready, f"{each.name} is ready")
+        yield deployment
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_S) == 0, err.read_text(encoding="utf-8")
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()

@@ -1,0 +1,194 @@
+"""The short ways that nearly every frame takes lead to the same place as the long ones."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import cast
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seriatim.connection.chat_cursor import ChatCursor
+from seriatim.connection.connection import Connection
+from seriatim.connection.door import Door
+from seriatim.connection.tasks import TurnEnd
+from seriatim.connection.websocket import WebSocket, frame_size
+from tests.unit.connection.kit import turns, virtual_time
+
+# --- WebSocket frames -------------------------------------------------------------------------------------------------
+
+
+def client_frame(first: int, payload: bytes, mask: bytes) -> bytes:
+    size = len(payload)
+    head = bytes((first, 0x80 | size)) if size < 126 else bytes((first, 0xFE)) + size.to_bytes(2, "big")
+    return head + mask + bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
+
+
+masks = st.binary(min_size=4, max_size=4)
+texts = st.text(max_size=80).map(str.encode) | st.integers(100, 300).map(lambda count: b"x" * count)
+plain = st.builds(client_frame, st.just(0x81), texts, masks)
+others = st.builds(client_frame, st.sampled_from([0x89, 0x8A, 0x01, 0x00, 0x80, 0x82, 0x83, 0xC1]), texts, masks)
+closing = st.builds(client_frame, st.just(0x88), st.just(b"\x03\xe8"), masks)
+not_masked = st.just(b"\x81\x02hi")
+streams = st.lists(st.one_of(plain, plain, plain, others, closing, not_masked, st.binary(max_size=4)), max_size=8)
+
+
+@given(frames=streams, cuts=st.lists(st.integers(1, 400), max_size=12))
+@settings(max_examples=400, deadline=None)
+def test_whatever_comes_in_whatever_pieces_is_read_as_the_codec_alone_would(
+    frames: Sequence[bytes], cuts: Sequence[int]
+) -> None:
+    stream = b"".join(frames)
+    pieces = []
+    for cut in cuts:
+        pieces.append(stream[:cut])
+        stream = stream[cut:]
+    pieces.append(stream)
+    # Frame by frame for the codec: of two that come together it would still obey the second when the first is at fault.
+    short, long = asyncio.run(heard(pieces, strange=False)), asyncio.run(heard(frames, strange=True))
+    assert short.texts == long.texts
+    assert short.pongs == long.pongs
+    assert short.losses == long.losses == 1
+    assert b"".join(short.written) == b"".join(long.written)
+
+
+def test_a_frame_that_comes_byte_by_byte_is_copied_a_few_times_and_not_each_time() -> None:
+    whole = client_frame(0x81, b"x" * 300, b"abcd")
+    asked = [frame_size(whole[:count], 0) for count in range(1, len(whole))]
+    assert asked[0] == 2
+    assert asked[1:3] == [4, 4]
+    assert set(asked[3:]) == {len(whole)}
+
+
+@pytest.mark.parametrize("head", [b"\x81\x05", b"\x81\xff", b"\xc1\x85", b"\x83\x85"])
+def test_what_only_the_codec_may_judge_is_left_to_it(head: bytes) -> None:
+    assert frame_size(head + bytes(8), 0) is None
+
+
+class Heard:
+    """A connection, its transport and its door, as far as a WebSocket knows them."""
+
+    def __init__(self) -> None:
+        self.texts: list[str | bytes] = []
+        self.written: list[bytes] = []
+        self.pongs = self.losses = 0
+        self.closed = self.closing = False
+
+    def received(self, text: str | bytes) -> None:
+        self.texts.append(text)
+
+    def ponged(self) -> None:
+        self.pongs += 1
+
+    def lost(self) -> None:
+        self.losses += 1
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None: ...
+
+    def enter(self, link: object) -> None: ...
+
+    def leave(self, link: object) -> None: ...
+
+
+async def heard(pieces: Sequence[bytes], *, strange: bool) -> Heard:
+    found = Heard()
+    socket = WebSocket(cast(asyncio.Transport, found), cast(Door, found))
+    socket._strange = strange
+    socket.attach(cast(Connection, found), b"")
+    for piece in pieces:
+        if piece:
+            socket.data_received(piece)
+    socket.connection_lost(None)
+    return found
+
+
+# --- pushes -----------------------------------------------------------------------------------------------------------
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["push", "own", "exists"]), st.integers(1, 9), st.sampled_from([None, 0, 1, 2])),
+    max_size=25,
+)
+
+
+@given(steps=steps, start=st.integers(0, 3))
+@settings(max_examples=500, deadline=None)
+def test_a_push_that_is_next_in_line_comes_to_what_holding_and_taking_it_would(
+    steps: Sequence[tuple[str, int, int | None]], start: int
+) -> None:
+    """`gap`: how far before it the message before it is; None: unknown."""
+    short, long = synced(start), synced(start)
+    sent_short: list[bytes] = []
+    sent_long: list[bytes] = []
+    for step, sequence, gap in steps:
+        prev = None if gap is None else max(0, sequence - 1 - gap)
+        frame = b"%d" % sequence
+        match step:
+            case "push":
+                if short.next_in_line(sequence, prev):
+                    sent_short.append(frame)
+                else:
+                    short.pushed(sequence, prev, frame)
+                long.pushed(sequence, prev, frame)
+            case "own":
+                short.own(sequence, prev)
+                long.own(sequence, prev)
+            case _:
+                short.exists(sequence)
+                long.exists(sequence)
+        take_all(short, sent_short)
+        take_all(long, sent_long)
+        assert (sent_short, short.delivered, short.highest) == (sent_long, long.delivered, long.highest)
+
+
+def synced(after: int) -> ChatCursor:
+    cursor = ChatCursor("chat")
+    cursor.page_sent(cursor.sync_started(after), after, has_more=False)
+    return cursor
+
+
+def take_all(cursor: ChatCursor, sent: list[bytes]) -> None:
+    while (held := cursor.take()) is not None:
+        if held.frame is not None:
+            sent.append(held.frame)
+
+
+# --- writing together -------------------------------------------------------------------------------------------------
+
+
+@virtual_time
+async def test_all_who_ask_within_the_given_turns_are_called_together_in_their_order() -> None:
+    called: list[str] = []
+    end = TurnEnd(turns=2)
+    end.call(lambda: called.append("first"))
+    await turns(1)
+    end.call(lambda: called.append("second"))
+    await turns(1)
+    assert called == []
+    await turns(1)
+    assert called == ["first", "second"]
+
+
+def test_a_call_that_fails_hurts_no_other() -> None:
+    failures: list[dict[str, object]] = []
+    called: list[str] = []
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        end = TurnEnd()
+        calls: list[Callable[[], None]] = [fail, lambda: called.append("second")]
+        for call in calls:
+            end.call(call)
+        await asyncio.sleep(0)
+
+    asyncio.run(run())
+    assert called == ["second"]
+    assert isinstance(failures[0]["exception"], ZeroDivisionError)

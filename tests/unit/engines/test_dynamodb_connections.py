@@ -1,0 +1,232 @@
+"""Connections to DynamoDB: few, used again, never for two at once, and no request is ever sent twice."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from seriatim.domain.errors import OutcomeUnknown, Throttled
+from seriatim.domain.limits import DYNAMODB_ANSWER_BYTES_MAX, DYNAMODB_CONNECTIONS_MAX
+from seriatim.engines.dynamodb import connections
+from seriatim.engines.dynamodb.connections import Answer, Pool
+from tests.unit.engines.scripted_http import Respond, Server, echo, http, serving
+
+SOON_S = 0.15
+LONG_S = 10.0
+
+
+@asynccontextmanager
+async def pool_to(respond: Respond, *, most: int = DYNAMODB_CONNECTIONS_MAX) -> AsyncIterator[tuple[Pool, Server]]:
+    async with serving(respond) as server:
+        pool = Pool("127.0.0.1", server.port, None, most=most)
+        try:
+            yield pool, server
+        finally:
+            await pool.close()
+
+
+async def ask(pool: Pool, body: bytes, timeout_s: float = LONG_S) -> Answer:
+    request = f"POST / HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+    return await pool.exchange(request, until=asyncio.get_running_loop().time() + timeout_s)
+
+
+async def silent(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+    return
+
+
+async def test_one_connection_serves_one_caller_after_the_other() -> None:
+    async with pool_to(echo) as (pool, server):
+        answers = [await ask(pool, b"%d" % number) for number in range(5)]
+    assert answers == [Answer(200, b"%d" % number) for number in range(5)]
+    assert server.connections == 1
+
+
+async def test_callers_at_once_have_a_connection_each_up_to_the_limit() -> None:
+    async with pool_to(echo, most=3) as (pool, server):
+        answers = await asyncio.gather(*(ask(pool, b"%d" % number) for number in range(50)))
+        assert answers == [Answer(200, b"%d" % number) for number in range(50)]
+        assert server.connections == 3
+
+
+async def test_an_answer_in_pieces_is_put_together() -> None:
+    async def dribble(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        for byte in http(b"x" * 50, "400 Bad Request"):
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0)
+
+    async with pool_to(dribble) as (pool, _):
+        assert await ask(pool, b"a") == Answer(400, b"x" * 50)
+        assert await ask(pool, b"b") == Answer(400, b"x" * 50)
+
+
+async def test_who_waits_too_long_does_not_know_the_outcome_and_its_answer_reaches_nobody_else() -> None:
+    async def late(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        if number == 0:
+            await asyncio.sleep(2 * SOON_S)
+        await echo(server, number, writer)
+
+    async with pool_to(late) as (pool, server):
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(OutcomeUnknown):
+            await ask(pool, b"first", timeout_s=SOON_S)
+        assert asyncio.get_running_loop().time() - began < 2 * SOON_S
+        assert await ask(pool, b"second") == Answer(200, b"second")
+        assert server.connections == 2
+        assert server.requests == [b"first", b"second"], "nothing was sent twice"
+
+
+async def test_a_caller_that_goes_away_leaves_no_answer_behind() -> None:
+    async def late(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        if number == 0:
+            await asyncio.sleep(SOON_S)
+        await echo(server, number, writer)
+
+    async with pool_to(late) as (pool, server):
+        going = asyncio.create_task(ask(pool, b"first"))
+        await server.asked.wait()
+        going.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await going
+        assert await ask(pool, b"second") == Answer(200, b"second")
+
+
+@pytest.mark.parametrize("words", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", b"what?\r\n\r\n"])
+async def test_a_connection_lost_on_the_way_leaves_the_outcome_unknown_and_nothing_is_repeated(words: bytes) -> None:
+    async def break_off(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(words)
+        writer.close()
+
+    async with pool_to(break_off) as (pool, server):
+        with pytest.raises(OutcomeUnknown):
+            await ask(pool, b"once")
+        assert server.requests == [b"once"]
+
+
+async def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
+    async def farewell(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(http(b"bye", headers="Connection: close\r\n"))
+
+    async with pool_to(farewell) as (pool, server):
+        for _ in range(3):
+            assert await ask(pool, b"") == Answer(200, b"bye")
+        assert server.connections == 3
+
+
+async def test_a_connection_closed_while_idle_is_not_used_again() -> None:
+    async def close_a_little_later(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        await echo(server, number, writer)
+        asyncio.get_running_loop().call_later(0.01, writer.close)
+
+    async with pool_to(close_a_little_later) as (pool, server):
+        for number in range(3):
+            assert await ask(pool, b"%d" % number) == Answer(200, b"%d" % number)
+            await asyncio.sleep(0.05)
+        assert server.connections == 3
+
+
+async def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pool_to(echo) as (pool, server):
+        await ask(pool, b"a")
+        await ask(pool, b"b")
+        assert server.connections == 1
+        monkeypatch.setattr(connections, "DYNAMODB_IDLE_S", 0.0)
+        await ask(pool, b"c")
+        assert server.connections == 2
+
+
+async def test_who_finds_no_free_connection_waits_no_longer_than_its_time() -> None:
+    async with pool_to(silent, most=1) as (pool, server):
+        holding = asyncio.create_task(ask(pool, b"first"))
+        await server.asked.wait()
+        with pytest.raises(OutcomeUnknown):
+            await ask(pool, b"second", timeout_s=SOON_S)
+        assert server.requests == [b"first"]
+        holding.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await holding
+
+
+async def test_who_waits_for_a_connection_gets_the_next_one_even_if_it_must_be_opened() -> None:
+    async def fail_first(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        if number == 0:
+            await asyncio.sleep(0.02)
+            writer.close()
+        else:
+            await echo(server, number, writer)
+
+    async with pool_to(fail_first, most=1) as (pool, server):
+        first, second, third = await asyncio.gather(
+            *(ask(pool, body) for body in (b"1", b"2", b"3")), return_exceptions=True
+        )
+        assert isinstance(first, OutcomeUnknown)
+        assert (second, third) == (Answer(200, b"2"), Answer(200, b"3"))
+        assert server.connections == 2
+
+
+async def test_too_many_that_wait_are_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "DYNAMODB_WAITING_MAX", 2)
+    async with pool_to(silent, most=1) as (pool, server):
+        waiting = [asyncio.create_task(ask(pool, b"%d" % number)) for number in range(3)]
+        await server.asked.wait()
+        with pytest.raises(Throttled):
+            await ask(pool, b"too many")
+        assert server.requests == [b"0"]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_nobody_there_is_an_unknown_outcome() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        pool = Pool("127.0.0.1", taken.getsockname()[1], None)
+        with pytest.raises(OutcomeUnknown):
+            await ask(pool, b"hello")
+        await pool.close()
+
+
+async def test_without_time_left_nothing_is_sent() -> None:
+    async with pool_to(echo) as (pool, server):
+        await ask(pool, b"a")
+        with pytest.raises(OutcomeUnknown):
+            await ask(pool, b"b", timeout_s=0)
+        assert server.requests == [b"a"]
+
+
+async def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert DYNAMODB_ANSWER_BYTES_MAX > 16 * 2**20
+    monkeypatch.setattr(connections, "DYNAMODB_ANSWER_BYTES_MAX", 1000)
+
+    async def flood(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(http(b"x" * 2000))
+
+    async with pool_to(flood) as (pool, _):
+        with pytest.raises(OutcomeUnknown):
+            await ask(pool, b"a")
+
+
+async def test_a_server_that_speaks_unasked_loses_its_connection() -> None:
+    async def twice(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        writer.write(http(b"one"))
+        await writer.drain()
+        await asyncio.sleep(0.02)
+        writer.write(http(b"for nobody"))
+
+    async with pool_to(twice) as (pool, server):
+        assert await ask(pool, b"a") == Answer(200, b"one")
+        await asyncio.sleep(0.06)
+        assert await ask(pool, b"b") == Answer(200, b"one")
+        assert server.connections == 2
+
+
+async def test_closing_ends_those_who_wait() -> None:
+    async with pool_to(silent, most=1) as (pool, server):
+        waiting = [asyncio.create_task(ask(pool, b"%d" % number)) for number in range(3)]
+        await server.asked.wait()
+        await pool.close()
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(each) for each in outcomes] == [OutcomeUnknown] * 3
+        with pytest.raises(OutcomeUnknown):
+            await ask(pool, b"late")

@@ -1,0 +1,239 @@
+"""What a Kafka reader keeps beyond the contract: bounded buffers, brokers that fail, its own end, and the lag."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
+
+import pytest
+
+from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable
+from seriatim.domain.limits import KAFKA_PAUSED_RECORDS_MAX
+from seriatim.engines.kafka import event_reader as readers
+from seriatim.engines.kafka import membership as memberships
+from seriatim.engines.kafka.cluster import Cluster, TopicMismatch
+from seriatim.engines.kafka.control import KafkaLag
+from seriatim.engines.kafka.event_reader import KafkaEventReader
+from seriatim.ports.event_log import MESSAGES, Partition, Record
+from tests.contract.consumers import GROUP, Consumer, Crew, fill, read
+from tests.contract.event_engines import PARTITIONS, SOON_S, soon
+from tests.contract.kafka_engines import KafkaEventLogEngine
+from tests.support.real_kafka import PATIENCE_S, real_kafka
+
+
+@asynccontextmanager
+async def kafka() -> AsyncIterator[KafkaEventLogEngine]:
+    engine = KafkaEventLogEngine(PARTITIONS)
+    await engine.open()
+    try:
+        yield engine
+    finally:
+        await asyncio.to_thread(real_kafka)  # running again, whatever the test did
+        await engine.close()
+        assert [each.name for each in threading.enumerate() if each.name.startswith("kafka-")] == []
+
+
+def test_the_settings_are_those_of_the_specification() -> None:
+    settings = Cluster(bootstrap="x").consumer("fanout-workers", "fanout-0", session_s=30, heartbeat_s=10)
+    assert {name: settings[name] for name in settings if name in _SPECIFIED} == _SPECIFIED
+
+
+_SPECIFIED = {
+    "group.id": "fanout-workers",
+    "auto.offset.reset": "earliest",
+    "enable.auto.commit": False,
+    "max.poll.interval.ms": 300_000,
+    "session.timeout.ms": 30_000,
+    "heartbeat.interval.ms": 10_000,
+    "isolation.level": "read_committed",
+}
+
+
+async def test_a_paused_partition_keeps_a_few_records_and_leaves_the_rest_in_kafka() -> None:
+    count = 20 * KAFKA_PAUSED_RECORDS_MAX
+    async with kafka() as engine, Crew(engine) as crew:
+        partition = await fill(engine, 1)
+        consumer = await crew.hire("one", start=False)
+        await read(engine, consumer, 1)
+        consumer.reader.pause(partition)
+        waiting = asyncio.create_task(_poll(consumer, 50))
+        for start in range(1, count, 100):
+            await fill(engine, 100, start=start)
+        assert isinstance(consumer.reader, KafkaEventReader)
+        kept = consumer.reader._holdings[partition].arrived
+        for _ in range(100):
+            await engine.pause()
+        assert KAFKA_PAUSED_RECORDS_MAX <= len(kept) <= KAFKA_PAUSED_RECORDS_MAX + 2 * 50
+        consumer.reader.resume(partition)
+        records = list(await soon(engine, _wait(waiting)))
+        while len(records) < count:
+            records += await soon(engine, _poll(consumer, 500))
+        assert [int(record.value or b"") for record in records] == list(range(1, count + 1))
+
+
+async def test_a_seek_wins_over_whatever_is_on_its_way_also_while_paused() -> None:
+    async with kafka() as engine, Crew(engine) as crew:
+        partition = await fill(engine, 200)
+        consumer = await crew.hire("one", start=False)
+        assert (await read(engine, consumer, 3))[:1] == [b"0"]
+        for offset in (150, 10, 199, 0):
+            consumer.reader.seek(partition, offset)
+            assert (await read(engine, consumer, 1))[0] == b"%d" % offset
+        consumer.reader.pause(partition)
+        consumer.reader.seek(partition, 42)
+        consumer.reader.resume(partition)
+        assert (await read(engine, consumer, 3))[:3] == [b"42", b"43", b"44"]
+
+
+async def test_a_partition_that_was_just_assigned_can_be_sought() -> None:
+    async with kafka() as engine:
+        partition = await fill(engine, 5)
+        reader = engine.reader(GROUP, "one")
+
+        class Seeker(Consumer):
+            def assigned(self, partitions: Sequence[Partition]) -> None:
+                reader.seek(partition, 3)
+
+        consumer = Seeker("one", reader, {})
+        await consumer.open()
+        assert await read(engine, consumer, 2) == [b"3", b"4"]
+
+
+async def test_commits_that_come_together_are_all_answered_and_all_stored() -> None:
+    async with kafka() as engine, Crew(engine) as crew:
+        for number in range(12):
+            await fill(engine, 5, key=f"chat_{number}")
+        consumer = await crew.hire("one", start=False)
+        await read(engine, consumer, 60)
+        offsets = {record.partition: record.offset + 1 for record in consumer.handled}
+        await asyncio.gather(
+            *[consumer.reader.commit(each, offset, timeout_s=SOON_S) for each, offset in offsets.items()],
+            *[consumer.reader.commit(each, offset, timeout_s=SOON_S) for each, offset in offsets.items()],
+        )
+        lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, f"{engine.raw.cluster.prefix}{GROUP}")
+        assert await lag.records(timeout_s=PATIENCE_S) == dict.fromkeys([Partition(MESSAGES, n) for n in range(4)], 0)
+
+
+async def test_the_lag_counts_what_is_not_committed_also_where_nobody_ever_committed() -> None:
+    async with kafka() as engine, Crew(engine) as crew:
+        partition = await fill(engine, 5)
+        lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, f"{engine.raw.cluster.prefix}{GROUP}")
+        assert (await lag.records(timeout_s=PATIENCE_S))[partition] == 5
+        consumer = await crew.hire("one", start=False)
+        await read(engine, consumer, 5)
+        await consumer.reader.commit(partition, 2, timeout_s=SOON_S)
+        found = await lag.records(timeout_s=PATIENCE_S)
+        assert (found[partition], sum(found.values())) == (3, 3)
+
+
+async def test_a_broker_that_dies_and_comes_back_loses_no_record_and_no_reader() -> None:
+    async with kafka() as engine, Crew(engine) as crew:
+        await fill(engine, 3)
+        consumer = await crew.hire("one")
+        await crew.until(lambda: len(consumer.handled) == 3, "three records")
+        await asyncio.to_thread(engine.raw.kafka.kill)
+        await asyncio.to_thread(engine.raw.kafka.start)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with suppress(ServiceUnavailable):
+                    partition = await fill(engine, 2, start=3)
+                    break
+        end = (await engine.stored(MESSAGES))[-1].offset
+        await crew.until(lambda: consumer.handled[-1].offset == end, "what came after the restart")
+        offsets = [record.offset for record in consumer.handled]
+        # If the broker was away for longer than a session, all is read again from the committed offset, which is 0.
+        assert all(after in (0, before + 1) for before, after in pairwise(offsets))
+        assert bool(consumer.lost_partitions) == (offsets.count(0) > 1)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with suppress(ServiceUnavailable):
+                    await consumer.reader.commit(partition, offsets[-1] + 1, timeout_s=SOON_S)
+                    break
+
+
+async def test_a_commit_to_a_broker_that_stands_still_ends_as_unknown() -> None:
+    async with kafka() as engine, Crew(engine) as crew:
+        partition = await fill(engine, 1)
+        consumer = await crew.hire("one", start=False)
+        await read(engine, consumer, 1)
+        engine.raw.kafka.pause()
+        try:
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(OutcomeUnknown):
+                await consumer.reader.commit(partition, 1, timeout_s=0.3)
+            assert asyncio.get_running_loop().time() - began < 2
+        finally:
+            engine.raw.kafka.resume()
+
+
+async def test_a_reader_that_closes_while_kafka_stands_still_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readers, "KAFKA_LEAVE_S", 0.5)
+    async with kafka() as engine, Crew(engine) as crew:
+        partition = await fill(engine, 1)
+        consumer = await crew.hire("one", start=False)
+        await read(engine, consumer, 1)
+        consumer.on_revoked = _nothing
+        engine.raw.kafka.pause()
+        try:
+            with pytest.raises(OutcomeUnknown):
+                await consumer.reader.commit(partition, 1, timeout_s=0.1)
+            async with asyncio.timeout(3):
+                await consumer.reader.close()
+        finally:
+            engine.raw.kafka.resume()
+        await crew.until(lambda: "kafka-consumer" not in [each.name for each in threading.enumerate()], "its end")
+
+
+async def test_a_reader_cannot_be_opened_while_kafka_is_away_and_can_be_afterwards(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memberships, "GROUP_TIMEOUT_S", 0.5)
+    async with kafka() as engine:
+        await fill(engine, 1)
+        await asyncio.to_thread(engine.raw.kafka.stop)
+        consumer = Consumer("one", engine.reader(GROUP, "one"), {})
+        with pytest.raises(ServiceUnavailable):
+            await consumer.open()
+        monkeypatch.undo()
+        await asyncio.to_thread(engine.raw.kafka.start)
+        await consumer.open()
+        assert await read(engine, consumer, 1) == [b"0"]
+
+
+async def test_a_topic_of_another_size_is_refused() -> None:
+    async with kafka() as engine:
+        reader = KafkaEventReader(engine.raw.cluster, {MESSAGES: 64}, GROUP, "one")
+        with pytest.raises(TopicMismatch):
+            await reader.open([MESSAGES], Consumer("one", reader, {}))
+        await reader.close()
+        with pytest.raises(InternalError):
+            await reader.open(["messages.misspelt"], Consumer("one", reader, {}))
+
+
+async def test_closing_ends_a_waiting_poll_without_records_and_leaves_no_thread() -> None:
+    async with kafka() as engine:
+        consumer = Consumer("one", engine.reader(GROUP, "one"), {})
+        with pytest.raises(InternalError):
+            await consumer.reader.poll(limit=3)
+        await consumer.open()
+        polled = asyncio.create_task(_poll(consumer, 3))
+        await asyncio.sleep(0)
+        with pytest.raises(InternalError):
+            await consumer.reader.poll(limit=3)
+        await asyncio.sleep(0.2)
+        await consumer.reader.close()
+        assert await polled == ()
+        await consumer.reader.close()
+
+
+async def _nothing(partitions: Sequence[Partition]) -> None:
+    return
+
+
+async def _poll(consumer: Consumer, limit: int) -> Sequence[Record]:
+    return await consumer.reader.poll(limit=limit)
+
+
+async def _wait(task: "asyncio.Task[Sequence[Record]]") -> Sequence[Record]:
+    return await task

@@ -1,0 +1,322 @@
+"""Drafts on their way to ingest processes: in order, answered once, whatever breaks in between."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+from msgspec import Raw
+
+from seriatim.domain import limits
+from seriatim.domain.errors import OutcomeUnknown, ServerBusy, ServiceUnavailable
+from seriatim.domain.message import Draft, Receipt
+from seriatim.domain.partition import bucket, owner
+from seriatim.engines.rpc import line as line_module
+from seriatim.engines.rpc.dial import Dialer
+from seriatim.engines.rpc.finding import Named
+from seriatim.engines.rpc.wire import SERVICE, TALK, Batch, Send, Words, encode, path
+from tests.unit.engines.rpc_kit import Asked, IngestProcess, client_of, processes, until
+
+CHATS = [f"chat_{number}" for number in range(40)]
+
+
+async def test_a_chats_drafts_go_to_the_owner_of_its_bucket_in_order() -> None:
+    async with processes(3) as three, client_of(three) as client:
+        await until(lambda: len(client.ready) == 3)
+        asked = Asked(client)
+        for number in range(10):
+            for chat_id in CHATS:
+                asked.send(f"{chat_id}/{number}", chat_id=chat_id)
+        await asked.all(400)
+        for each in three:
+            for chat_id in {draft.chat_id for draft in each.plane.taken}:
+                assert owner(bucket(chat_id), client.ready) == each.address
+                texts = [text for text in each.plane.texts if text.startswith(f"{chat_id}/")]
+                assert texts == [f"{chat_id}/{number}" for number in range(10)]
+        assert all(each.plane.taken for each in three)
+
+
+async def test_a_backlog_travels_in_few_batches_and_every_answer_finds_its_send() -> None:
+    async with processes(1) as [ingest], client_of([ingest]) as client:
+        await until(lambda: client.ready)
+        asked = Asked(client)
+        texts = [f"{number:05}" + "x" * 4000 for number in range(1000)]  # four batches
+        for text in texts:
+            asked.send(text)
+        await asked.all(1000)
+        assert ingest.plane.texts == texts
+        sequences = [outcome.sequence for text in texts if isinstance(outcome := asked.of(text), Receipt)]
+        assert sequences == list(range(1, 1001))
+
+
+async def test_a_draft_carries_what_is_left_of_its_time() -> None:
+    async with processes(1) as [ingest], client_of([ingest]) as client:
+        await until(lambda: client.ready)
+        asked = Asked(client)
+        asked.send("short", within_s=2.0)
+        asked.send("long", within_s=60.0)
+        await asked.all(2)
+        short, long = ingest.plane.left_s
+        assert 1.0 < short <= 2.0
+        assert 4.0 < long <= limits.PERSIST_DEADLINE_S
+
+
+async def test_a_send_without_an_answer_ends_at_its_deadline_and_a_late_answer_is_dropped() -> None:
+    async with processes(1) as [ingest], client_of([ingest]) as client:
+        await until(lambda: client.ready)
+        asked = Asked(client)
+        ingest.plane.keeping = True
+        asked.send("one", within_s=0.2)
+        await asked.all(1)
+        assert isinstance(asked.of("one"), OutcomeUnknown)
+        ingest.plane.let_go()
+        asked.send("two")
+        await asked.all(2)
+        assert isinstance(asked.of("two"), Receipt)
+        assert isinstance(asked.of("one"), OutcomeUnknown)
+
+
+async def test_a_lost_process_leaves_its_sends_unknown_at_once_and_its_chats_move_on() -> None:
+    async with processes(2) as both, client_of(both) as client:
+        await until(lambda: len(client.ready) == 2)
+        asked = Asked(client)
+        for each in both:
+            each.plane.keeping = True
+        for chat_id in CHATS:
+            asked.send(chat_id, chat_id=chat_id)
+        await until(lambda: sum(len(each.plane.taken) for each in both) == len(CHATS))
+        lost, other = both
+        began = asyncio.get_running_loop().time()
+        await lost.stop()
+        await asked.all(len(lost.plane.taken))
+        assert asyncio.get_running_loop().time() - began < 2
+        assert all(isinstance(asked.of(text), OutcomeUnknown) for text in lost.plane.texts)
+        other.plane.let_go()
+        for chat_id in CHATS:
+            asked.send(f"{chat_id} again", chat_id=chat_id)
+        await asked.all(2 * len(CHATS))
+        assert all(isinstance(asked.of(f"{chat_id} again"), Receipt) for chat_id in CHATS)
+
+
+async def test_a_process_that_comes_back_gets_its_chats_back() -> None:
+    async with processes(2) as both, client_of(both) as client:
+        await until(lambda: len(client.ready) == 2)
+        await both[0].stop()
+        await until(lambda: client.ready == (both[1].address,))
+        await both[0].start()
+        await until(lambda: len(client.ready) == 2)
+        asked = Asked(client)
+        for chat_id in CHATS:
+            asked.send(chat_id, chat_id=chat_id)
+        await asked.all(len(CHATS))
+        assert all(each.plane.taken for each in both)
+
+
+async def test_drafts_wait_for_somebody_to_be_there_and_keep_their_order() -> None:
+    async with processes(1) as [ingest]:
+        await ingest.stop()
+        async with client_of([ingest]) as client:
+            asked = Asked(client)
+            for number in range(5):
+                asked.send(str(number))
+            await asyncio.sleep(0.05)
+            assert asked.outcomes == {}
+            await ingest.start()
+            await asked.all(5)
+            assert ingest.plane.texts == ["0", "1", "2", "3", "4"]
+
+
+async def test_when_nobody_comes_the_deadline_says_so() -> None:
+    async with processes(1) as [ingest]:
+        await ingest.stop()
+        async with client_of([ingest]) as client:
+            asked = Asked(client)
+            asked.send("one", within_s=0.1)
+            asked.send("two", within_s=0.2)
+            await asked.all(2)
+            for text in ("one", "two"):
+                assert type(asked.of(text)) is ServiceUnavailable
+            await ingest.start()
+            asked.send("three")
+            await asked.all(3)
+            assert ingest.plane.texts == ["three"]
+
+
+async def test_a_leaving_process_answers_what_it_has_and_the_rest_follows_elsewhere_in_order() -> None:
+    async with processes(2) as both, client_of(both) as client:
+        await until(lambda: len(client.ready) == 2)
+        leaving, other = sorted(both, key=lambda each: each.address != owner(bucket("chat_1"), client.ready))
+        asked = Asked(client)
+        leaving.plane.keeping = True
+        asked.send("one")
+        await until(lambda: leaving.plane.taken)
+        going = asyncio.create_task(leaving.server.leave())
+        await until(lambda: client.ready == (other.address,))
+        asked.send("two")
+        asked.send("three")
+        asked.send("elsewhere", chat_id="chat_2")  # another chat need not wait
+        await asked.all(1)
+        assert other.plane.texts == ["elsewhere"]
+        leaving.plane.let_go()
+        await asked.all(4)
+        assert other.plane.texts == ["elsewhere", "two", "three"]
+        assert all(isinstance(asked.of(text), Receipt) for text in asked.outcomes)
+        await asyncio.wait_for(going, 2)
+        assert leaving.server.gateways == 0
+
+
+async def test_a_leaving_process_takes_no_new_stream() -> None:
+    async with processes(1) as [ingest]:
+        await ingest.server.leave()
+        async with client_of([ingest]) as client:
+            asked = Asked(client)
+            asked.send("one", within_s=0.3)
+            await asked.all(1)
+            assert type(asked.of("one")) is ServiceUnavailable
+
+
+async def test_one_draft_more_than_the_limit_is_refused_and_never_from_within(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RPC_SENDS_MAX", 3)
+    async with processes(1) as [ingest], client_of([ingest]) as client:
+        await until(lambda: client.ready)
+        ingest.plane.keeping = True
+        asked = Asked(client)
+        for number in range(4):
+            asked.send(str(number))
+        assert asked.outcomes == {}
+        await asked.all(1)
+        assert isinstance(asked.of("3"), ServerBusy)
+        ingest.plane.let_go()
+        await asked.all(4)
+        asked.send("4")
+        await asked.all(5)
+        assert isinstance(asked.of("4"), Receipt)
+
+
+async def test_a_process_that_stands_still_is_given_up_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_module, "RPC_PING_S", 0.05)
+    async with _mute() as address, client_of(_at(address)) as client:
+        await until(lambda: client.ready)
+        asked = Asked(client)
+        asked.send("one")
+        began = asyncio.get_running_loop().time()
+        await asked.all(1)
+        assert isinstance(asked.of("one"), OutcomeUnknown)
+        assert asyncio.get_running_loop().time() - began < limits.PERSIST_DEADLINE_S / 2
+
+
+async def test_drafts_that_waited_in_a_socket_while_their_process_stood_still_have_no_time_left() -> None:
+    async with processes(1) as [ingest], grpc.aio.insecure_channel(ingest.address) as channel:
+        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(path(TALK))()
+        await call.read()
+        for number, sent_at_s in ((1, 1000.0), (2, 1000.5 - 60)):  # the second took a minute longer than the first
+            draft = Draft(chat_id="chat_1", sender_id="user_ann", client_message_id=str(number), content="text")
+            await call.write(encode(Batch(sent_at_s, (Raw(encode(Send(number, 5.0, draft))),))))
+            await call.read()
+        on_time, late = ingest.plane.left_s
+        assert 4 < on_time <= 5
+        assert -60 < late < -50
+        call.cancel()
+
+
+async def test_a_quiet_line_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_module, "RPC_PING_S", 0.02)
+    async with processes(1) as [ingest], client_of([ingest]) as client:
+        await until(lambda: client.ready)
+        [before] = client.ready
+        conversation = next(iter(ingest.server._conversations))
+        await asyncio.sleep(0.5)
+        assert client.ready == (before,)
+        assert next(iter(ingest.server._conversations)) is conversation
+
+
+async def test_who_does_not_know_the_token_is_not_let_in() -> None:
+    async with processes(1, token="right") as [ingest]:
+        for word in ("", "wrong"):
+            async with client_of([ingest], dialer=Dialer(token=word)) as client:
+                asked = Asked(client)
+                asked.send("one", within_s=0.3)
+                await asked.all(1)
+                assert type(asked.of("one")) is ServiceUnavailable
+        async with client_of([ingest], dialer=Dialer(token="right")) as client:
+            asked = Asked(client)
+            asked.send("one")
+            await asked.all(1)
+            assert isinstance(asked.of("one"), Receipt)
+
+
+async def test_a_name_stands_for_every_process_behind_it() -> None:
+    async with processes(1) as [ingest], client_of(Named("localhost", ingest.port)) as client:
+        await until(lambda: ingest.address in client.ready)
+
+
+async def test_processes_that_are_listed_no_more_get_no_more_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "RPC_RESOLVE_S", 0.02)
+    async with processes(2) as both:
+        finder = _Changing([each.address for each in both])
+        async with client_of(finder) as client:
+            await until(lambda: len(client.ready) == 2)
+            finder.addresses = [both[0].address]
+            await until(lambda: client.ready == (both[0].address,))
+            finder.failing = True
+            await asyncio.sleep(0.1)
+            assert client.ready == (both[0].address,)
+            finder.failing = False
+            finder.addresses = [each.address for each in both]
+            await until(lambda: len(client.ready) == 2)
+
+
+async def test_ending_the_client_answers_everybody() -> None:
+    async with processes(1) as [ingest]:
+        async with client_of([ingest]) as client:
+            await until(lambda: client.ready)
+            ingest.plane.keeping = True
+            asked = Asked(client)
+            asked.send("one")
+            await until(lambda: ingest.plane.taken)
+        assert isinstance(asked.of("one"), OutcomeUnknown)
+        ingest.plane.let_go()  # to nobody
+
+
+async def test_a_port_that_is_taken_is_refused() -> None:
+    async with processes(1) as [ingest]:
+        other = IngestProcess()
+        other.port = ingest.port
+        with pytest.raises(OSError, match="taken"):
+            await other.start()
+        await other.stop()
+
+
+class _Changing:
+    def __init__(self, addresses: Sequence[str]) -> None:
+        self.addresses = addresses
+        self.failing = False
+
+    async def look(self) -> Sequence[str]:
+        if self.failing:
+            raise OSError("no name server")
+        return self.addresses
+
+
+def _at(address: str) -> _Changing:
+    return _Changing([address])
+
+
+@asynccontextmanager
+async def _mute() -> AsyncIterator[str]:
+    """Greets, and never says another word."""
+
+    async def talk(requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        await context.write(encode(Words()))
+        await asyncio.Event().wait()
+
+    server = grpc.aio.server()
+    methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {TALK: grpc.stream_stream_rpc_method_handler(talk)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(None)

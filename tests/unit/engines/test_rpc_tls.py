@@ -1,0 +1,81 @@
+"""Mutual TLS between processes: who shows no certificate of our authority does not even get to the token."""
+
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from seriatim.domain.errors import ServiceUnavailable
+from seriatim.domain.message import Receipt
+from seriatim.engines.rpc.dial import Dialer, Tls
+from tests.unit.engines.rpc_kit import Asked, client_of, processes
+
+
+class _Authority:
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
+        self.pem = self._certificate(self._name, self._key, is_authority=True)
+
+    def tls(self) -> Tls:
+        """For a process on this machine, which is called ingest."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        cert = self._certificate(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ingest")]), key)
+        private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        return Tls(ca=self.pem, cert=cert, key=private)
+
+    def _certificate(self, name: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_authority: bool = False) -> bytes:
+        now = datetime.now(UTC)
+        names = [x509.DNSName("ingest"), x509.IPAddress(ip_address("127.0.0.1"))]
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(name)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(minutes=5))
+            .not_valid_after(now + timedelta(hours=1))
+            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+            .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        )
+        return builder.sign(self._key, SHA256()).public_bytes(Encoding.PEM)
+
+
+async def test_processes_of_one_authority_talk() -> None:
+    authority = _Authority()
+    async with processes(1, tls=authority.tls(), token="word") as [ingest]:
+        for name in ("", "ingest"):
+            dialer = Dialer(token="word", tls=authority.tls(), server_name=name)
+            async with client_of([ingest], dialer=dialer) as client:
+                asked = Asked(client)
+                asked.send("one")
+                await asked.all(1)
+                assert isinstance(asked.of("one"), Receipt)
+
+
+@pytest.mark.parametrize("stranger", ["plain", "other authority"])
+async def test_strangers_are_refused(stranger: str) -> None:
+    authority = _Authority()
+    async with processes(1, tls=authority.tls()) as [ingest]:
+        dialer = Dialer() if stranger == "plain" else Dialer(tls=_Authority().tls())
+        async with client_of([ingest], dialer=dialer) as client:
+            asked = Asked(client)
+            asked.send("one", within_s=0.5)
+            await asked.all(1)
+            assert type(asked.of("one")) is ServiceUnavailable
+            assert ingest.plane.taken == []
+
+
+async def test_a_server_of_another_authority_is_given_no_token() -> None:
+    async with processes(1, tls=_Authority().tls()) as [ingest]:
+        ours = _Authority().tls()
+        async with client_of([ingest], dialer=Dialer(token="word", tls=ours)) as client:
+            asked = Asked(client)
+            asked.send("one", within_s=0.5)
+            await asked.all(1)
+            assert type(asked.of("one")) is ServiceUnavailable

@@ -1,0 +1,78 @@
+"""How a process finds its way to DynamoDB, and credentials that change while it runs."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from seriatim.engines.dynamodb.signing import Credentials
+from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.runtime import dynamodb as module
+from seriatim.runtime.dynamodb import CannotReach, Found, Keeper, dynamodb, look
+
+NOWHERE = "https://127.0.0.1:1"
+
+
+@pytest.fixture
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """Nothing of the machine that runs the tests is found, and no network is asked."""
+    for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    module._session.cache_clear()
+    yield monkeypatch
+    module._session.cache_clear()
+
+
+def test_the_environment_is_one_of_the_usual_places(places: pytest.MonkeyPatch) -> None:
+    places.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    places.setenv("AWS_ACCESS_KEY_ID", "key")
+    places.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    places.setenv("AWS_SESSION_TOKEN", "token")
+    assert look() == Found("eu-central-1", Credentials(key_id="key", secret="secret", session_token="token"))
+
+
+async def test_without_a_region_or_credentials_it_is_said_what_to_do(places: pytest.MonkeyPatch) -> None:
+    with pytest.raises(CannotReach, match="AWS_REGION"):
+        async with dynamodb(NOWHERE, None, SystemClock()):
+            pass
+    with pytest.raises(CannotReach, match="credentials"):
+        async with dynamodb(None, "eu-central-1", SystemClock()):
+            pass
+
+
+async def test_an_engine_of_our_own_needs_neither(places: pytest.MonkeyPatch) -> None:
+    def never() -> Found:
+        raise AssertionError("nothing is to be looked for")
+
+    places.setattr(module, "look", never)
+    async with dynamodb("http://127.0.0.1:1", None, SystemClock()) as client:
+        assert client.calls == {}
+
+
+async def test_credentials_are_renewed_and_a_failure_to_renew_keeps_the_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "CREDENTIALS_EVERY_S", 0.001)
+    old, new = (Credentials(key_id=each, secret=each) for each in ("old", "new"))
+    answers: list[Found | Exception] = [OSError("no network"), Found(None, None), Found(None, new)]
+    keeper, seen = Keeper(old), list[Credentials]()
+    enough = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def find() -> Found:
+        seen.append(keeper.now())
+        if not answers:
+            loop.call_soon_threadsafe(enough.set)
+            return Found(None, new)
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    keeping = asyncio.create_task(keeper.keep_fresh(find))
+    async with asyncio.timeout(10):
+        await enough.wait()
+    keeping.cancel()
+    await asyncio.gather(keeping, return_exceptions=True)
+    assert seen[:4] == [old, old, old, new]
