@@ -7,13 +7,14 @@ import asyncio
 from collections.abc import Sequence
 
 from seriatim.domain.errors import InternalError
-from seriatim.engines.coordinator import Grant, MemberKey, Orders
+from seriatim.engines.coordinator import MemberKey, Orders
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
-from seriatim.ports.event_log import Fenced, Partition, RebalanceListener, Record
+from seriatim.engines.holdings import Holder, Holding
+from seriatim.ports.event_log import Partition, RebalanceListener, Record
 
 
-class EmbeddedEventReader:
+class EmbeddedEventReader(Holder):
     """Implements `EventReader`."""
 
     def __init__(self, log: EmbeddedEventLog, group: str, consumer_id: str) -> None:
@@ -23,7 +24,7 @@ class EmbeddedEventReader:
         self._member = MemberKey(consumer_id, log.new_reader_number(), 0)
         self._topics: tuple[str, ...] = ()
         self._listener: RebalanceListener | None = None
-        self._holdings: dict[Partition, _Holding] = {}
+        self._holdings: dict[Partition, Holding] = {}
         self._seen = 0
         self._turn = 0
         self._commits = 0
@@ -52,32 +53,12 @@ class EmbeddedEventReader:
             self._polling = False
 
     async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
-        holding = self._holdings.get(partition)
-        if holding is None:
-            raise Fenced(f"{partition.topic}/{partition.number} is not ours")
+        holding = self._held(partition)
         self._commits += 1
         # The group knows it at once, the disk in a moment. After a crash both begin again at what the disk knows: some
         # records come twice, as they may anyway. A sync for each commit would hold up the sends that come next.
         if self._group.commit(self._member, holding.grant, next_offset, self._commits):
             self._log.writer.put_soon({rows.offset_key(self._name, partition): rows.NUMBER.encode(next_offset)})
-
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Like `pause` and `resume` without effect on a partition that is not ours: who asks will soon be told."""
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.position = offset
-            self._wake()
-
-    def pause(self, partition: Partition) -> None:
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.paused = True
-
-    def resume(self, partition: Partition) -> None:
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.paused = False
-            self._wake()
 
     async def close(self) -> None:
         """A poll that still waits ends without records."""
@@ -128,7 +109,7 @@ class EmbeddedEventReader:
         self._seen = orders.version
         fresh = [grant for grant in orders.held if grant.partition not in self._holdings]
         for grant in fresh:
-            self._holdings[grant.partition] = _Holding(grant)
+            self._holdings[grant.partition] = Holding(grant)
         if fresh:
             listener.assigned(tuple([grant.partition for grant in fresh]))
 
@@ -170,12 +151,3 @@ class EmbeddedEventReader:
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-class _Holding:
-    __slots__ = ("grant", "paused", "position")
-
-    def __init__(self, grant: Grant) -> None:
-        self.grant = grant
-        self.position = grant.start
-        self.paused = False

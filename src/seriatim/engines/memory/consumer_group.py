@@ -12,12 +12,13 @@ from functools import partial
 from seriatim.domain.errors import InternalError, ServiceUnavailable
 from seriatim.domain.limits import GROUP_TIMEOUT_S, POLL_WAIT_S
 from seriatim.engines.coordinator import Grant, MemberKey, Orders
+from seriatim.engines.holdings import Holder, Holding
 from seriatim.engines.memory.event_log import MemoryBroker, PollRequest
 from seriatim.engines.memory.wire import Wire
-from seriatim.ports.event_log import Fenced, Partition, RebalanceListener, Record
+from seriatim.ports.event_log import Partition, RebalanceListener, Record
 
 
-class MemoryEventReader:
+class MemoryEventReader(Holder):
     """Implements `EventReader`."""
 
     def __init__(self, broker: MemoryBroker, wire: Wire, group: str, consumer_id: str) -> None:
@@ -27,7 +28,7 @@ class MemoryEventReader:
         self._member = MemberKey(consumer_id, broker.new_reader_number(), 0)
         self._topics: tuple[str, ...] = ()
         self._listener: RebalanceListener | None = None
-        self._holdings: dict[Partition, _Holding] = {}
+        self._holdings: dict[Partition, Holding] = {}
         self._released: list[Grant] = []
         self._seen = 0
         self._turn = 0
@@ -58,30 +59,10 @@ class MemoryEventReader:
             self._polling = False
 
     async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
-        holding = self._holdings.get(partition)
-        if holding is None:
-            raise Fenced(f"{partition.topic}/{partition.number} is not ours")
+        holding = self._held(partition)
         self._commits += 1
         apply = partial(self._broker.commit, self._group, self._member, holding.grant, next_offset, self._commits)
         await self._wire.call("commit", apply, timeout_s=timeout_s)
-
-    def seek(self, partition: Partition, offset: int) -> None:
-        """Like `pause` and `resume` without effect on a partition that is not ours: who asks will soon be told."""
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.position = offset
-            self._wake()
-
-    def pause(self, partition: Partition) -> None:
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.paused = True
-
-    def resume(self, partition: Partition) -> None:
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.paused = False
-            self._wake()
 
     async def close(self) -> None:
         """A poll that still waits ends without records. If the leave is lost, the session timeout does its work."""
@@ -163,7 +144,7 @@ class MemoryEventReader:
                 # Granted and withdrawn before we heard of it; nobody else can give it back.
                 self._released.append(grant)
             elif grant.partition not in self._holdings:
-                self._holdings[grant.partition] = _Holding(grant)
+                self._holdings[grant.partition] = Holding(grant)
                 fresh.append(grant.partition)
         self._seen = orders.version
         if fresh:
@@ -197,12 +178,3 @@ class MemoryEventReader:
         self._woken = True
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-class _Holding:
-    __slots__ = ("grant", "paused", "position")
-
-    def __init__(self, grant: Grant) -> None:
-        self.grant = grant
-        self.position = grant.start
-        self.paused = False
