@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from seriatim.domain.errors import InternalError
-from seriatim.domain.letters import letter_key, letter_partition, letter_value
 from seriatim.domain.limits import EVENT_TAIL_RECORDS_MAX, STORE_TIMEOUT_S
 from seriatim.domain.partition import partition as partition_of
 from seriatim.engines.coordinator import Coordinator
@@ -16,6 +15,7 @@ from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.folder import Folder, FolderError
 from seriatim.engines.embedded.rows import EventRow
 from seriatim.engines.embedded.writer import View
+from seriatim.engines.envelopes import enveloped
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import DEAD_LETTERS, Event, Letter, Partition, Record
 
@@ -210,23 +210,6 @@ class EmbeddedDeadLetterWriter:
         self._clock = clock
 
     async def bury(self, letter: Letter, *, timeout_s: float) -> None:
-        record = letter.record
-        source = record.partition.number
-        value = letter_value(
-            topic=record.partition.topic,
-            source_partition=source,
-            offset=record.offset,
-            timestamp_ms=record.timestamp_ms,
-            key=record.key,
-            value=record.value,
-            headers=record.headers,
-            reason=letter.reason,
-            attempts=letter.attempts,
-            consumer_group=letter.consumer_group,
-            consumer_id=letter.consumer_id,
-            failed_at_ms=letter.failed_at_ms,
-        )
-        number = letter_partition(record.key, source, self._log.partition_count(DEAD_LETTERS))
-        key = None if letter_key(record.key) is None else record.key
+        partition, key, value = enveloped(letter, self._log.partition_count(DEAD_LETTERS))
         row = EventRow(key, value, (), self._clock.now_ms())
-        await self._log.append("bury", Partition(DEAD_LETTERS, number), [row], timeout_s=timeout_s)
+        await self._log.append("bury", partition, [row], timeout_s=timeout_s)

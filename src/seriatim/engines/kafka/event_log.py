@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from seriatim.domain.errors import InternalError
-from seriatim.domain.letters import letter_key, letter_partition, letter_value
 from seriatim.domain.partition import partition as partition_of
+from seriatim.engines.envelopes import enveloped
 from seriatim.engines.kafka.producer import Producer, Row
 from seriatim.ports.event_log import DEAD_LETTERS, Event, Letter, Partition
 
@@ -34,22 +34,5 @@ class KafkaDeadLetterWriter:
         self._producer = producer
 
     async def bury(self, letter: Letter, *, timeout_s: float) -> None:
-        record = letter.record
-        source = record.partition.number
-        value = letter_value(
-            topic=record.partition.topic,
-            source_partition=source,
-            offset=record.offset,
-            timestamp_ms=record.timestamp_ms,
-            key=record.key,
-            value=record.value,
-            headers=record.headers,
-            reason=letter.reason,
-            attempts=letter.attempts,
-            consumer_group=letter.consumer_group,
-            consumer_id=letter.consumer_id,
-            failed_at_ms=letter.failed_at_ms,
-        )
-        number = letter_partition(record.key, source, self._producer.partition_count(DEAD_LETTERS))
-        key = None if letter_key(record.key) is None else record.key
-        await self._producer.append("bury", Partition(DEAD_LETTERS, number), [Row(key, value)], timeout_s=timeout_s)
+        partition, key, value = enveloped(letter, self._producer.partition_count(DEAD_LETTERS))
+        await self._producer.append("bury", partition, [Row(key, value)], timeout_s=timeout_s)

@@ -10,9 +10,9 @@ from typing import Protocol
 import msgspec
 
 from seriatim.domain.errors import InternalError, OutcomeUnknown
-from seriatim.domain.letters import letter_key, letter_partition, letter_value
 from seriatim.domain.partition import partition as partition_of
 from seriatim.engines.coordinator import Coordinator, Grant, MemberKey, Orders
+from seriatim.engines.envelopes import enveloped
 from seriatim.engines.memory.wire import Wire
 from seriatim.ports.event_log import DEAD_LETTERS, Event, Headers, Letter, Partition, Record
 
@@ -182,27 +182,8 @@ class MemoryDeadLetterWriter:
         self._now_ms = now_ms
 
     async def bury(self, letter: Letter, *, timeout_s: float) -> None:
-        record = letter.record
-        source = record.partition.number
-        value = letter_value(
-            topic=record.partition.topic,
-            source_partition=source,
-            offset=record.offset,
-            timestamp_ms=record.timestamp_ms,
-            key=record.key,
-            value=record.value,
-            headers=record.headers,
-            reason=letter.reason,
-            attempts=letter.attempts,
-            consumer_group=letter.consumer_group,
-            consumer_id=letter.consumer_id,
-            failed_at_ms=letter.failed_at_ms,
-        )
-        number = letter_partition(record.key, source, self._broker.partition_count(DEAD_LETTERS))
-        key = None if letter_key(record.key) is None else record.key
-        await self._wire.call(
-            "bury", partial(self._apply, Partition(DEAD_LETTERS, number), key, value), timeout_s=timeout_s
-        )
+        partition, key, value = enveloped(letter, self._broker.partition_count(DEAD_LETTERS))
+        await self._wire.call("bury", partial(self._apply, partition, key, value), timeout_s=timeout_s)
 
     def _apply(self, partition: Partition, key: bytes | None, value: bytes) -> None:
         self._broker.append(partition, [(key, value, ())], self._now_ms())
