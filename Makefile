@@ -1,7 +1,7 @@
 # Seriatim: every task starts here. `make` alone lists them. ARGS="..." is handed through to what a target runs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check simulate golden bench engines docs clean
+.PHONY: help setup run test check simulate golden bench engines deploy-files docs clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 ARGS  ?=
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## Create .venv with the pinned tools and this package (instant when nothing changed)
 
@@ -39,6 +39,9 @@ bench: $(READY) ## Measure speed beside bare baselines, e.g. make bench ARGS="--
 
 engines: $(READY) ## Start real Redis, Kafka and DynamoDB Local until Ctrl-C, or only download them: ARGS="install"
 	@exec $(BIN)/python -m tools.engines $(ARGS)
+
+deploy-files: $(READY) ## Write Terraform, policies and the figures about sizing anew, from the code
+	@$(BIN)/python -m tools.deploy
 
 docs: $(READY) ## List the documentation
 	@$(BIN)/python -c "$$LIST_DOCS"

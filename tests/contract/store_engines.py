@@ -9,10 +9,11 @@ from typing import Protocol
 from seriatim.engines.dynamodb.accounts import DynamoAccounts, DynamoSessions
 from seriatim.engines.dynamodb.attributes import S
 from seriatim.engines.dynamodb.catalog import DynamoCatalog, DynamoRoster
+from seriatim.engines.dynamodb.client import Client
 from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.dynamodb.request_keys import DynamoRequestKeys
-from seriatim.engines.dynamodb.store import COUNTERS
+from seriatim.engines.dynamodb.store import COUNTERS, Rows, Store
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.accounts import EmbeddedAccounts, EmbeddedSessions
 from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
@@ -24,12 +25,14 @@ from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
 from seriatim.engines.memory.message_log import MemoryDeliveryState, MemoryMessageLog
 from seriatim.engines.memory.request_keys import MemoryRequestKeys
 from seriatim.engines.memory.store import MemoryStore
+from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.engines.memory.wire import Wire
 from seriatim.ports.accounts import Accounts, Sessions
 from seriatim.ports.catalog import Catalog, Roster
 from seriatim.ports.message_log import CounterRepair, DeliveryState, MessageLog
 from seriatim.ports.request_keys import RequestKeys
-from tests.support.real_dynamodb import PATIENCE_S, CarefulClient, client_with_tables
+from tests.support.policies import Need, PolicedClient
+from tests.support.real_dynamodb import PATIENCE_S, PREFIX, CarefulClient, client_with_tables
 
 
 class StoreEngine(Protocol):
@@ -159,7 +162,13 @@ class EmbeddedEngine(StoreEngine):
 
 
 class DynamoEngine(StoreEngine):
-    """A real DynamoDB Local, whose tables are emptied afterwards. It outlives every process; their sockets do not."""
+    """A real DynamoDB Local, whose tables are emptied afterwards. It outlives every process; their sockets do not.
+
+    A handle may do what the policy of the role that gets it allows, and its promises must be kept with that.
+    """
+
+    def __init__(self) -> None:
+        self.needs: dict[str, dict[Need, None]] = {"ingest": {}, "fanout": {}, "api": {}}
 
     async def open(self) -> None:
         self.client = await client_with_tables()
@@ -181,28 +190,37 @@ class DynamoEngine(StoreEngine):
         await self.store.delete(accident, until=self.store.until(PATIENCE_S))
 
     def log(self) -> MessageLog:
-        return DynamoMessageLog(self.store)
+        return DynamoMessageLog(self._writes("ingest"))
 
     def delivery_state(self) -> DeliveryState:
-        return DynamoDeliveryState(self.store)
+        return DynamoDeliveryState(self._reads("api"))
 
     def repair(self) -> CounterRepair:
         return DynamoMessageLog(self.store)
 
     def catalog(self) -> Catalog:
-        return DynamoCatalog(self.store)
+        return DynamoCatalog(self._writes("api"))
 
     def roster(self) -> Roster:
-        return DynamoRoster(self.store)
+        return DynamoRoster(self._reads("fanout"))
 
     def accounts(self) -> Accounts:
-        return DynamoAccounts(self.store)
+        return DynamoAccounts(self._writes("api"))
 
     def sessions(self) -> Sessions:
-        return DynamoSessions(self.store)
+        return DynamoSessions(self._reads("ingest"))
 
     def request_keys(self) -> RequestKeys:
-        return DynamoRequestKeys(self.store)
+        return DynamoRequestKeys(self._writes("api"))
+
+    def _reads(self, role: str) -> Rows:
+        return Rows(self._policed(role), SystemClock(), prefix=PREFIX)
+
+    def _writes(self, role: str) -> Store:
+        return Store(self._policed(role), SystemClock(), prefix=PREFIX)
+
+    def _policed(self, role: str) -> Client:
+        return PolicedClient(self.client, role, prefix=PREFIX, needs=self.needs[role])
 
 
 ENGINES: dict[str, Callable[[], StoreEngine]] = {

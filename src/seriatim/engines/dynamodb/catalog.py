@@ -40,7 +40,7 @@ from seriatim.engines.dynamodb.chat_writes import ChatWrites
 from seriatim.engines.dynamodb.client import Request
 from seriatim.engines.dynamodb.message_rows import COUNTER, members_sum
 from seriatim.engines.dynamodb.refusals import ConditionFailed, TransactionCancelled
-from seriatim.engines.dynamodb.store import CHATS, CHATS_OF_USER, COUNTERS, MEMBERSHIPS, Store
+from seriatim.engines.dynamodb.store import CHATS, CHATS_OF_USER, COUNTERS, MEMBERSHIPS, Rows, Store
 from seriatim.engines.store_rules import NEW_STANDING
 from seriatim.ports.catalog import Catalog, Change, Members, Roster
 
@@ -54,7 +54,7 @@ class Raced(Exception):
 class DynamoRoster(Roster):
     """Fanout's handle: it has nothing to write with."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Rows) -> None:
         self._store = store
 
     async def members(self, chat_id: str, *, timeout_s: float) -> Members:
@@ -87,6 +87,8 @@ class DynamoRoster(Roster):
 
 class DynamoCatalog(DynamoRoster, Catalog):
     """A handle on the chats and memberships of a deployment."""
+
+    _store: Store
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)

@@ -6,12 +6,12 @@ from seriatim.domain.limits import NEWEST_PAGE_SLOTS
 from seriatim.domain.message import Message
 from seriatim.engines import store_rules as rules
 from seriatim.engines.dynamodb import message_rows as rows
-from seriatim.engines.dynamodb.store import DELIVERY, MESSAGES, Store
+from seriatim.engines.dynamodb.store import DELIVERY, MESSAGES, Rows
 from seriatim.ports.message_log import DeliveryState, Watermark
 
 
 class DynamoDeliveryState(DeliveryState):
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Rows) -> None:
         self._store = store
 
     async def newest_message(self, chat_id: str, *, at_most: int, timeout_s: float) -> int:

@@ -68,8 +68,11 @@ _batch = msgspec.json.Decoder(_Batch)
 _page = msgspec.json.Decoder(Page)
 
 
-class Store:
-    """One deployment's tables: their names begin with `prefix`."""
+class Rows:
+    """One deployment's tables, for those who only read: there is nothing here to write with.
+
+    The names of the tables begin with `prefix`.
+    """
 
     def __init__(self, client: Client, clock: Clock, *, prefix: str = "") -> None:
         self._client = client
@@ -79,12 +82,6 @@ class Store:
 
     def table(self, name: str) -> str:
         return self._prefix + name
-
-    def token(self) -> str:
-        """For a transaction: unlike any before."""
-        return ulid(self._clock.now_ms(), self._clock.random_bits(80))
-
-    # --- reads ---
 
     async def get(self, table: str, key: Request, row: Row[T], *, until: float) -> T | None:
         """As of now."""
@@ -126,7 +123,21 @@ class Store:
                 return found
             page = await self.page(table, {**query, "ExclusiveStartKey": page.next_key}, until=until)
 
-    # --- writes ---
+    async def _pause(self, seconds: float, until: float, otherwise: Throttled | Conflict) -> None:
+        """Sleeps with jitter, if there is still room for an attempt afterwards."""
+        jittered = seconds * (0.5 + self._clock.random() / 2)
+        if asyncio.get_running_loop().time() + jittered > until - limits.ATTEMPT_ROOM_S:
+            raise otherwise
+        self._client.retries += 1
+        await asyncio.sleep(jittered)
+
+
+class Store(Rows):
+    """The same for those who also write."""
+
+    def token(self) -> str:
+        """For a transaction: unlike any before."""
+        return ulid(self._clock.now_ms(), self._clock.random_bits(80))
 
     async def put(self, request: Request, *, until: float) -> None:
         await self._client.call("PutItem", request, until=until)
@@ -190,10 +201,3 @@ class Store:
                 pause = min(limits.CONFLICT_BACKOFF_S * 2**conflicts, limits.CONFLICT_BACKOFF_MAX_S)
                 conflicts += 1
             await self._pause(pause, until, refused)
-
-    async def _pause(self, seconds: float, until: float, otherwise: Throttled | Conflict) -> None:
-        """Sleeps with jitter, if there is still room for an attempt afterwards."""
-        jittered = seconds * (0.5 + self._clock.random() / 2)
-        if asyncio.get_running_loop().time() + jittered > until - limits.ATTEMPT_ROOM_S:
-            raise otherwise
-        await asyncio.sleep(jittered)

@@ -1,0 +1,103 @@
+"""What each role, and each tool of an operator, may do with the tables of a deployment; and the same as IAM policies.
+
+A role may do what the handles that it is given can do, and nothing else. No role may delete a counter (ADR-004).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from seriatim.operations.tables import TABLES
+
+_GET, _GET_MANY, _QUERY, _SCAN = "GetItem", "BatchGetItem", "Query", "Scan"
+_PUT, _UPDATE, _DELETE, _CHECK = "PutItem", "UpdateItem", "DeleteItem", "ConditionCheckItem"
+
+READS = (_GET, _GET_MANY, _QUERY, _SCAN)
+
+
+class Grant(msgspec.Struct, frozen=True):
+    """`actions` on a table, or on one of its indexes. A transaction needs the actions of its parts, no other one."""
+
+    table: str
+    actions: tuple[str, ...]
+    index: str | None = None
+
+
+Resource = Callable[[Grant], str]  # how a grant's table or index is named where the policy is used
+
+_MAKES_AND_COMPARES = (
+    "CreateTable",
+    "DescribeContinuousBackups",
+    "DescribeTable",
+    "DescribeTimeToLive",
+    "UpdateContinuousBackups",
+    "UpdateTable",
+    "UpdateTimeToLive",
+)
+
+GRANTS: Mapping[str, tuple[Grant, ...]] = {
+    "gateway": (),
+    "ingest": (
+        Grant("messages", (_PUT, _QUERY)),
+        Grant("idempotency_keys", (_GET_MANY, _PUT)),
+        Grant("chat_counters", (_GET_MANY, _UPDATE)),
+        Grant("chat_counters", (_QUERY,), index="dirty-index"),
+        Grant("chat_memberships", (_GET_MANY, _CHECK, _GET)),
+        Grant("delivery_state", (_GET_MANY, _GET, _UPDATE)),
+        Grant("sessions", (_GET,)),
+    ),
+    "fanout": (
+        Grant("chat_counters", (_GET,)),
+        Grant("chat_memberships", (_QUERY,)),
+    ),
+    "api": (
+        Grant("users", (_GET_MANY, _PUT, _UPDATE)),
+        Grant("chats", (_GET_MANY, _GET, _PUT, _UPDATE)),
+        Grant("chat_memberships", (_GET_MANY, _CHECK, _DELETE, _GET, _PUT, _QUERY, _UPDATE)),
+        Grant("chat_memberships", (_QUERY,), index="user_chats-index"),
+        Grant("messages", (_QUERY,)),
+        Grant("chat_counters", (_GET, _PUT, _UPDATE)),
+        Grant("delivery_state", (_GET_MANY,)),
+        Grant("sessions", (_DELETE, _GET, _PUT, _UPDATE)),
+        Grant("sessions", (_QUERY,), index="user_sessions-index"),
+        Grant("otp_requests", (_GET, _PUT, _UPDATE)),
+        Grant("direct_chat_index", (_PUT,)),
+        Grant("api_idempotency", (_DELETE, _PUT, _UPDATE)),
+    ),
+    # `seriatim tables create` and `verify`: it sees no row.
+    "tables": tuple(Grant(table.name, _MAKES_AND_COMPARES) for table in TABLES),
+    # `seriatim check`: it sees the rows that invariants speak of, and changes none.
+    "check": (
+        *(Grant(table.name, (*READS, "DescribeTable")) for table in TABLES if table.name != "api_idempotency"),
+        Grant("chat_memberships", (_QUERY, _SCAN), index="user_chats-index"),
+        Grant("sessions", (_QUERY, _SCAN), index="user_sessions-index"),
+    ),
+}
+
+
+def policy(name: str, resource: Resource) -> dict[str, object]:
+    """An IAM policy. Who may do nothing is told so: a policy must say something, and a second one cannot undo it."""
+    return {"Version": "2012-10-17", "Statement": statements(GRANTS[name], resource)}
+
+
+def statements(grants: Sequence[Grant], resource: Resource) -> list[dict[str, object]]:
+    """Equal actions share a statement: a policy has a limit of some thousand letters."""
+    together: dict[tuple[str, ...], list[Grant]] = {}
+    for grant in grants:
+        together.setdefault(tuple(sorted(grant.actions)), []).append(grant)
+    if not together:
+        return [{"Effect": "Deny", "Action": ["dynamodb:*"], "Resource": ["*"]}]
+    return [
+        {
+            "Effect": "Allow",
+            "Action": [f"dynamodb:{action}" for action in actions],
+            "Resource": [resource(grant) for grant in alike],
+        }
+        for actions, alike in together.items()
+    ]
+
+
+def anywhere(grant: Grant) -> str:
+    """In whichever region and account the policy is used. The names are those of tables without a prefix."""
+    table = f"arn:aws:dynamodb:*:*:table/{grant.table}"
+    return table if grant.index is None else f"{table}/index/{grant.index}"
