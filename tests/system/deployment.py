@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from tests.support.real_dynamodb import real_dynamodb
 from tests.support.real_kafka import real_kafka
 from tests.support.real_redis import real_redis
-from tests.system.server import COMMAND, START_S, STOP_S, clean_environment, until
+from tests.system.server import COMMAND, START_S, STOP_S, WAIT_S, clean_environment, until
 from tools.engines.dynamodb import REGION
 
 _numbers = itertools.count()
@@ -31,6 +31,7 @@ class Process:
         self.role: str = found["role"]
         self.port: int = found["port"]
         self.internal_port: int = found["internal_port"]
+        self.rpc_port: int = found["rpc_port"]
         self.log_file = Path(found["log"])
 
     def ready(self) -> dict[str, bool]:
@@ -81,30 +82,55 @@ class Process:
 
 
 class Deployment:
-    def __init__(self, processes: Sequence[Process]) -> None:
+    """`engines`: where they are, as settings in the environment. Logs are in the folder, keys in `cluster/keys`."""
+
+    def __init__(self, processes: Sequence[Process], engines: Mapping[str, str], folder: Path) -> None:
         self.all = processes
+        self.engines = engines
+        self.folder = folder
         self.gateways = self._of("gateway")
         self.ingests = self._of("ingest")
         self.fanouts = self._of("fanout")
         [self.api] = self._of("api")
 
+    def check(self) -> subprocess.CompletedProcess[str]:
+        """`seriatim check` on the stores of this deployment, as an operator runs it."""
+        return subprocess.run(
+            (*COMMAND, "check", "--json", "--recheck-seconds", "1"),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            env={**clean_environment(), **self.engines},
+            cwd=self.folder,
+        )
+
     def _of(self, role: str) -> Sequence[Process]:
         return [each for each in self.all if each.role == role]
 
 
-@contextmanager
-def deployed(folder: Path) -> Iterator[Deployment]:
-    """Two of each role and one REST process, with tables and topics of their own."""
+def engines_at(dynamodb_url: str, kafka_bootstrap: str, redis_url: str) -> Mapping[str, str]:
+    """As settings in the environment, with names for tables and topics that nobody else has."""
     name = f"deployment{os.getpid()}x{next(_numbers)}"
-    engines = {
-        "SERIATIM_STORE": f"dynamodb://?endpoint={real_dynamodb().url}&region={REGION}&prefix={name}_",
-        "SERIATIM_EVENTS": f"kafka://{real_kafka().bootstrap}?prefix={name}.",
-        "SERIATIM_DIRECTORY": real_redis().url,
+    return {
+        "SERIATIM_STORE": f"dynamodb://?endpoint={dynamodb_url}&region={REGION}&prefix={name}_",
+        "SERIATIM_EVENTS": f"kafka://{kafka_bootstrap}?prefix={name}.",
+        "SERIATIM_DIRECTORY": redis_url,
     }
+
+
+@contextmanager
+def deployed(folder: Path, *flags: str, engines: Mapping[str, str] | None = None) -> Iterator[Deployment]:
+    """Two of each role and one REST process unless `flags` say otherwise, with tables and topics of their own.
+
+    `engines`: settings that name others than those which all tests share.
+    """
+    if engines is None:
+        engines = engines_at(real_dynamodb().url, real_kafka().bootstrap, real_redis().url)
+    told = ("--env", "test", "--port", "0", "--json", "--folder", str(folder / "cluster"), *flags)
     out, err = folder / "cluster.out", folder / "cluster.err"
     with out.open("wb") as to_out, err.open("wb") as to_err:
         process = subprocess.Popen(
-            (*COMMAND, "cluster", "--env", "test", "--port", "0", "--json", "--folder", str(folder / "cluster")),
+            (*COMMAND, "cluster", *told),
             stdout=to_out,
             stderr=to_err,
             env={**clean_environment(), **engines},
@@ -116,7 +142,7 @@ def deployed(folder: Path) -> Iterator[Deployment]:
             assert process.poll() is None, err.read_text(encoding="utf-8")
             assert time.monotonic() < deadline, err.read_text(encoding="utf-8")
             time.sleep(0.05)
-        deployment = Deployment([Process(each) for each in json.loads(out.read_bytes())["members"]])
+        deployment = Deployment([Process(each) for each in json.loads(out.read_bytes())["members"]], engines, folder)
         for each in deployment.all:
             until(each.is_ready, f"{each.name} is ready")
         yield deployment

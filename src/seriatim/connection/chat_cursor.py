@@ -89,6 +89,10 @@ class ChatCursor:
             self.highest = sequence
         return True
 
+    def has(self, sequence: int) -> bool:
+        """It was delivered, or waits for those before it: a push of it is a repetition, and is dropped."""
+        return self.synced and (sequence <= self.delivered or sequence in self._held)
+
     def pushed_while_syncing(self, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
         """A live message must not overtake the pages: only its existence is remembered."""
         self.highest = max(self.highest, sequence)

@@ -55,6 +55,8 @@ class Chats:
                 if not cursor.behind:
                     return
             else:
+                if cursor.has(sequence):
+                    self._services.observe.repeated()
                 cursor.pushed(sequence, prev_sequence, frame)
             self.advance(cursor)
         elif self._outbound.push(frame, chat_id, sequence - 1):

@@ -204,6 +204,7 @@ class Observed(Unobserved):
         self.unknown: list[str] = []
         self.breaker_states: list[BreakerState] = []
         self.strays = 0
+        self.repetitions = 0
 
     def buffer_high(self, frames: int) -> None:
         self.high.append(frames)
@@ -219,6 +220,9 @@ class Observed(Unobserved):
 
     def unknown_connection(self) -> None:
         self.strays += 1
+
+    def repeated(self) -> None:
+        self.repetitions += 1
 
 
 def a_message(sequence: int, chat_id: str = CHAT, content: str = "Hi") -> Message:

@@ -30,6 +30,20 @@ async def test_a_contiguous_push_leaves_at_once_with_its_predecessor(world: Worl
 
 
 @with_world
+async def test_a_push_of_what_was_sent_or_waits_to_be_is_counted_and_dropped(world: World) -> None:
+    connection, socket = await world.synced([1, 2])
+    world.deliver(connection, 3, 2)
+    world.deliver(connection, 5, 4)  # waits for 4
+    assert world.observed.repetitions == 0
+    for repeated in (2, 3, 5):
+        world.deliver(connection, repeated, repeated - 1)
+    world.deliver(connection, 4, 3)
+    await turns()
+    assert socket.messages == [3, 4, 5]
+    assert world.observed.repetitions == 3
+
+
+@with_world
 async def test_a_push_is_encoded_once_for_all_who_get_it(world: World) -> None:
     one, first = await world.connect("device_1")
     other, second = await world.connect("device_2")
