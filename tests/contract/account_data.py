@@ -1,5 +1,7 @@
 """Rows and steps that the account suites share: ann and bob, their phones, codes and sessions."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from seriatim.domain.account import Code, Session, User, phone_hash
@@ -66,9 +68,12 @@ async def sign_in(
     new_user: User | None = None,
     *,
     mac: str = MAC,
+    replaces: Sequence[str] = (),
     now_ms: int = NOW_MS,
 ) -> None:
-    await store.accounts().sign_in(PHONE, mac, opened or session(), new_user, now_ms=now_ms, timeout_s=T_S)
+    await store.accounts().sign_in(
+        PHONE, mac, opened or session(), new_user, replaces=replaces, now_ms=now_ms, timeout_s=T_S
+    )
 
 
 async def rotate(

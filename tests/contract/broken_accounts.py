@@ -1,7 +1,7 @@
 """Stores of people and request keys that break one promise each, on purpose."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -81,9 +81,17 @@ class ReplacesAPendingCode(MemoryAccounts):
 
 class ForgetsASpentCode(MemoryAccounts):
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
-        await super().sign_in(phone_hash, mac, session, new_user, now_ms=now_ms, timeout_s=timeout_s)
+        await super().sign_in(phone_hash, mac, session, new_user, replaces=replaces, now_ms=now_ms, timeout_s=timeout_s)
         self._rows.codes.drop(phone_hash)
 
 
@@ -106,45 +114,89 @@ class CountsTriesAtAnExpiredCode(MemoryAccounts):
 
 class SignsInStepByStep(MemoryAccounts):
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
-        await super().sign_in(phone_hash, mac, session, None, now_ms=now_ms, timeout_s=timeout_s)
+        await super().sign_in(phone_hash, mac, session, None, replaces=replaces, now_ms=now_ms, timeout_s=timeout_s)
         if new_user is not None:
             await self.add_user(new_user, timeout_s=timeout_s)
 
 
 class LeavesTheCodePending(MemoryAccounts):
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
         before = self._rows.codes.get(phone_hash)
-        await super().sign_in(phone_hash, mac, session, new_user, now_ms=now_ms, timeout_s=timeout_s)
+        await super().sign_in(phone_hash, mac, session, new_user, replaces=replaces, now_ms=now_ms, timeout_s=timeout_s)
         if before is not None:
             self._rows.codes.change(phone_hash, before)
 
 
 class TakesAnyCode(MemoryAccounts):
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
         code = self._rows.codes.get(phone_hash)
         right = code.mac if code else mac
-        await super().sign_in(phone_hash, right, session, new_user, now_ms=now_ms, timeout_s=timeout_s)
+        await super().sign_in(
+            phone_hash, right, session, new_user, replaces=replaces, now_ms=now_ms, timeout_s=timeout_s
+        )
 
 
 class TakesAnExpiredCode(MemoryAccounts):
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
-        await super().sign_in(phone_hash, mac, session, new_user, now_ms=0, timeout_s=timeout_s)
+        await super().sign_in(phone_hash, mac, session, new_user, replaces=replaces, now_ms=0, timeout_s=timeout_s)
 
 
 class SpendsBeforeItRefuses(MemoryAccounts):
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
         try:
-            await super().sign_in(phone_hash, mac, session, new_user, now_ms=now_ms, timeout_s=timeout_s)
+            await super().sign_in(
+                phone_hash, mac, session, new_user, replaces=replaces, now_ms=now_ms, timeout_s=timeout_s
+            )
         except (AlreadyExists, InvalidOtp):
             code = self._rows.codes.get(phone_hash)
             if code is not None:
@@ -154,9 +206,49 @@ class SpendsBeforeItRefuses(MemoryAccounts):
 
 class TakesAPhoneTwice(MemoryAccounts):
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
         self._rows.phones.pop(phone_hash, None)
+        await super().sign_in(phone_hash, mac, session, new_user, replaces=replaces, now_ms=now_ms, timeout_s=timeout_s)
+
+
+class EndsWhatItReplacesFirst(MemoryAccounts):
+    async def sign_in(
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
+    ) -> None:
+        for session_id in replaces:
+            await self.revoke(session_id, timeout_s=timeout_s)
+        await super().sign_in(phone_hash, mac, session, new_user, now_ms=now_ms, timeout_s=timeout_s)
+
+
+class KeepsWhatASignInReplaces(MemoryAccounts):
+    async def sign_in(
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
+    ) -> None:
         await super().sign_in(phone_hash, mac, session, new_user, now_ms=now_ms, timeout_s=timeout_s)
 
 
@@ -164,8 +256,13 @@ class TakesAPhoneTwice(MemoryAccounts):
 
 
 class OpensASessionTwice(MemoryAccounts):
-    async def open_session(self, session: Session, *, timeout_s: float) -> None:
+    async def open_session(self, session: Session, *, replaces: Sequence[str] = (), timeout_s: float) -> None:
         self._rows.sessions.drop(session.session_id)
+        await super().open_session(session, replaces=replaces, timeout_s=timeout_s)
+
+
+class KeepsWhatAnOpenedSessionReplaces(MemoryAccounts):
+    async def open_session(self, session: Session, *, replaces: Sequence[str] = (), timeout_s: float) -> None:
         await super().open_session(session, timeout_s=timeout_s)
 
 

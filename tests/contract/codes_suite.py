@@ -220,6 +220,26 @@ async def a_taken_id_is_not_signed_in_with(store: StoreEngine) -> None:
     assert (await people(store)).users[ANN] == user()
 
 
+async def what_a_sign_in_replaces_goes_with_it_and_stays_if_it_is_refused(store: StoreEngine) -> None:
+    """The sessions of these ids that it `replaces` are gone with it, and stay if it is refused."""
+    await issue(store)
+    await store.accounts().add_user(user(), timeout_s=T_S)
+    for session_id in ("sess_a", "sess_b", "sess_c"):
+        await store.accounts().open_session(session(session_id), timeout_s=T_S)
+    replaces = ["sess_a", "sess_c", "sess_nobody_has"]
+    with pytest.raises(InvalidOtp):
+        await sign_in(store, session("sess_d"), mac="another", replaces=replaces)
+    assert await _there(store) == ["sess_a", "sess_b", "sess_c"]
+    await sign_in(store, session("sess_d"), replaces=replaces)
+    await store.reopen()
+    assert await _there(store) == ["sess_b", "sess_d"]
+
+
+async def _there(store: StoreEngine) -> list[str]:
+    ids = ("sess_a", "sess_b", "sess_c", "sess_d")
+    return [each for each in ids if await store.sessions().session(each, timeout_s=T_S) is not None]
+
+
 async def _try(store: StoreEngine, *, now_ms: int = LATER_MS) -> bool:
     return await store.accounts().count_attempt(PHONE, now_ms=now_ms, timeout_s=T_S)
 

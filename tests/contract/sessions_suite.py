@@ -94,6 +94,19 @@ async def of_concurrent_sessions_of_one_id_one_is_opened(store: StoreEngine) -> 
     assert await session_of(store) == session(user_id=winner)
 
 
+async def what_an_opened_session_replaces_goes_with_it_and_stays_if_it_is_refused(store: StoreEngine) -> None:
+    """The sessions of these ids that it `replaces` are gone with it, and stay if it is refused."""
+    await _open(store, "sess_a")
+    await _open(store, "sess_b")
+    taken, fresh = session("sess_b", created_at_ms=LATER_MS), session("sess_c")
+    opening = store.accounts().open_session
+    assert await error_of(lambda: opening(taken, replaces=["sess_a"], timeout_s=T_S)) is AlreadyExists
+    await eventually(lambda: _ids(store), ["sess_a", "sess_b"])
+    await opening(fresh, replaces=["sess_a", "sess_nobody_has"], timeout_s=T_S)
+    await store.reopen()
+    await eventually(lambda: _ids(store), ["sess_b", "sess_c"])
+
+
 async def of_concurrent_rotations_of_one_digest_one_wins(store: StoreEngine) -> None:
     """Says whether it did. Of two that rotate the same digest one wins."""
     await _open(store)
@@ -211,6 +224,10 @@ async def a_session_that_loses_a_race_with_its_revocation_stays_revoked(store: S
     assert await session_of(store) is None
     await issue(store, code("mac-2"))  # the store works on
     assert await session_of(store) is None
+
+
+async def _ids(store: StoreEngine) -> list[str]:
+    return [each.session_id for each in await sessions_of(store, ANN)]
 
 
 async def _open(

@@ -60,6 +60,21 @@ BROKEN: dict[str, tuple[Callable[[], StoreEngine], str]] = {
             ("takes an expired code", broken.TakesAnExpiredCode, "only_the_pending_code_signs_in"),
             ("spends before it refuses", broken.SpendsBeforeItRefuses, "a_taken_id_is_not_signed_in_with"),
             ("takes a phone twice", broken.TakesAPhoneTwice, "who_finds_the_phone_taken_does_not_sign_in"),
+            (
+                "ends what it replaces first",
+                broken.EndsWhatItReplacesFirst,
+                "what_a_sign_in_replaces_goes_with_it_and_stays_if_it_is_refused",
+            ),
+            (
+                "keeps what a sign-in replaces",
+                broken.KeepsWhatASignInReplaces,
+                "what_a_sign_in_replaces_goes_with_it_and_stays_if_it_is_refused",
+            ),
+            (
+                "keeps what an opened session replaces",
+                broken.KeepsWhatAnOpenedSessionReplaces,
+                "what_an_opened_session_replaces_goes_with_it_and_stays_if_it_is_refused",
+            ),
             ("opens a session twice", broken.OpensASessionTwice, "of_concurrent_sessions_of_one_id_one_is_opened"),
             ("lists the newest first", broken.ListsTheNewestFirst, "the_sessions_of_a_user_are_found_oldest_first"),
             (

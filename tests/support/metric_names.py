@@ -1,4 +1,7 @@
-"""Every metric of spec/data.md section 5, by the name under which Prometheus finds it; and those that are not here."""
+"""Every metric of spec/data.md section 5, by the name under which Prometheus finds it; and those that are not here.
+
+`DISTRIBUTED` are those that only a deployment on engines of its own can show; `ENGINES` are ours about such engines.
+"""
 
 PRESENT = (
     "durability_counter_corruption_total",
@@ -36,10 +39,28 @@ PRESENT = (
     "client_resync_forced_rate_total",
     "kafka_lifecycle_publish_failures_total",
     "durability_events_republished_total",
+    "durability_persist_out_of_order_total",
+)
+
+DISTRIBUTED = ("under_replicated_partitions",)
+
+ENGINES = (
+    "dynamodb_calls_total",
+    "dynamodb_refusals_total",
+    "dynamodb_retries_total",
+    "redis_connections_total",
+    "redis_dials_failed_total",
+    "redis_calls_failed_total",
+    "redis_parcels_malformed_total",
+    "durability_allocations_behind_total",
+    "rpc_ingest_processes",
+    "rpc_streams_ended_total",
+    "rpc_sends_unknown_total",
+    "rpc_dials_failed_total",
+    "rpc_batches_late_total",
+    "rpc_failures_total",
 )
 
 ABSENT = {
-    "under_replicated_partitions": "the embedded event log has one copy of each partition",
-    "messages_per_chat_per_minute": "the table derives it from logs; as a metric it would need a label per chat",
-    "durability_persist_out_of_order_total": "one pipeline per chat in one process persists in order by construction",
+    "messages_per_chat_per_minute": "it would need a label for each chat: the log names the hot ones (`hot_chats`)",
 }

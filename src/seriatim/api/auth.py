@@ -21,7 +21,7 @@ from seriatim.api.codes import CodeRequest, Codes, CodeSent, check_phone
 from seriatim.api.edge import bearer_token
 from seriatim.api.observe import ApiObserver
 from seriatim.api.route import Access, Answer, Call, Nothing, Route
-from seriatim.api.sessions import Revoker, is_alive
+from seriatim.api.sessions import Revoker, is_alive, surplus
 from seriatim.api.throttle import Bucket
 from seriatim.domain import limits
 from seriatim.domain.account import Code, Session, User, is_code, phone_hash
@@ -160,9 +160,19 @@ class Auth:
                 updated_at=now,
             )
         session, token = self._new_session(new_user.user_id if new_user else known[phone_number], device_id, now_ms)
-        await self._accounts.sign_in(
-            code.phone_hash, code.mac, session, new_user, now_ms=now_ms, timeout_s=limits.API_TIMEOUT_S
-        )
+
+        async def sign_in(replaces: Sequence[str]) -> None:
+            await self._accounts.sign_in(
+                code.phone_hash,
+                code.mac,
+                session,
+                new_user,
+                replaces=replaces,
+                now_ms=now_ms,
+                timeout_s=limits.API_TIMEOUT_S,
+            )
+
+        await self._revoker.replace([] if new_user else await self._surplus(session), sign_in)
         return session, token, new_user is not None
 
     async def _repeat(self, code: Code, device_id: str) -> tuple[Session, str]:
@@ -181,18 +191,18 @@ class Auth:
         return session, token
 
     async def _make_room(self, session: Session) -> None:
-        """One session per device, five in all: the oldest goes. After the commit: a wrong code signs nobody out.
+        """One session per device, five in all. The sign-in saw to it, unless others signed in at the same time.
 
         If this fails the caller gets an error, repeats the request, and comes by here again.
         """
-        now_ms = self._clock.now_ms()
-        sessions = await self._accounts.sessions_of(session.user_id, timeout_s=limits.API_TIMEOUT_S)
-        others = [each for each in sessions if each.session_id != session.session_id and is_alive(each, now_ms)]
-        replaced = [each for each in others if each.device_id == session.device_id]
-        kept = [each for each in others if each.device_id != session.device_id]
-        surplus = max(0, len(kept) - (limits.SESSIONS_PER_USER_MAX - 1))
-        for each in [*replaced, *kept[:surplus]]:
+        for each in await self._surplus(session):
             await self._revoker.revoke(each.session_id, each.user_id)
+
+    async def _surplus(self, session: Session) -> Sequence[Session]:
+        """Who goes for it. Its code was right: a wrong one signs nobody out."""
+        sessions = await self._accounts.sessions_of(session.user_id, timeout_s=limits.API_TIMEOUT_S)
+        others = [each for each in sessions if each.session_id != session.session_id]
+        return surplus(others, session.device_id, self._clock.now_ms())
 
     # --- staying signed in ---------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from seriatim.api.chat_quota import ChatQuota
 from seriatim.api.chat_views import ChatDetail, ChatView, ChatViews
 from seriatim.api.door import Door
 from seriatim.api.fields import UserId
@@ -26,7 +27,13 @@ from seriatim.domain.errors import (
     ValidationFailed,
 )
 from seriatim.domain.ids import CHAT, is_id, ulid
-from seriatim.domain.limits import API_TIMEOUT_S, CHAT_NAME_CHARS_MAX, GROUP_MEMBERS_MAX, MUTE_HOURS_MAX
+from seriatim.domain.limits import (
+    API_TIMEOUT_S,
+    CHAT_NAME_CHARS_MAX,
+    CHATS_PER_USER_MAX,
+    GROUP_MEMBERS_MAX,
+    MUTE_HOURS_MAX,
+)
 from seriatim.domain.times import iso
 from seriatim.ports.catalog import Catalog
 from seriatim.ports.clock import Clock
@@ -83,6 +90,7 @@ class Chats:
         clock: Clock,
     ) -> None:
         self._catalog = catalog
+        self._quota = ChatQuota(catalog)
         self._service = service
         self._views = views
         self._names = names
@@ -98,7 +106,9 @@ class Chats:
             await self._check_known(others)
             chat = self._chat(chat_id, body.type, name, caller, len(others))
             if body.type is ChatType.DIRECT:
+                await self._quota.check_pair(chat_id, caller, others[0])
                 return await self._create_direct(chat, others[0])
+            await self._quota.check(chat_id, (caller, *others))
             await self._service.create_group(chat, others, resumed=resumed)
             return Answer(status=201, data=await self._views.detail(chat_id, caller))
 
@@ -205,12 +215,13 @@ def routes(chats: Chats) -> Sequence[Route]:
             summary="Create a chat",
             description=(
                 "A pair of users has one direct chat: if it exists, it is the answer, with status 200. "
-                "Groups are made anew each time, unless the Idempotency-Key is the same."
+                "Groups are made anew each time, unless the Idempotency-Key is the same. "
+                f"Nobody is in more than {CHATS_PER_USER_MAX} chats."
             ),
             tag="chats",
             body=_NewChatBody,
             answers={201: ChatDetail, 200: ChatDetail},
-            errors=(UserNotFound, KeyReused, StillInProgress),
+            errors=(UserNotFound, InvalidOperation, KeyReused, StillInProgress),
         ),
         Route(
             method="GET",

@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from seriatim.api.chat_quota import ChatQuota
 from seriatim.api.chat_views import MemberView, member_views
 from seriatim.api.cursor import Cursors
 from seriatim.api.door import Door
@@ -109,6 +110,7 @@ class Members:
         self, *, catalog: Catalog, service: MembershipService, names: Names, door: Door, once: Once, cursors: Cursors
     ) -> None:
         self._catalog = catalog
+        self._quota = ChatQuota(catalog)
         self._service = service
         self._names = names
         self._door = door
@@ -192,6 +194,7 @@ class Members:
             check_may_add(mine.role, role)
             if await self._names.missing([user_id]):
                 raise UserNotFound("this user does not exist", details={"user_ids": [user_id]})
+            await self._quota.check(chat_id, (user_id,))
             try:
                 return await self._service.add(chat_id, user_id, role, by=caller)
             except AlreadyAMember:

@@ -3,7 +3,7 @@
 Revoked means: no token of the session works any more, and its sockets are told to close.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -13,7 +13,14 @@ from seriatim.api.fields import Time
 from seriatim.api.route import Answer, Call, Nothing, Route
 from seriatim.domain.account import Session
 from seriatim.domain.errors import NotFound, SeriatimError
-from seriatim.domain.limits import API_TIMEOUT_S, DOWNSTREAM_TIMEOUT_S, SESSION_TOUCH_S, SESSIONS_TOUCHED_MAX
+from seriatim.domain.limits import (
+    API_TIMEOUT_S,
+    DOWNSTREAM_TIMEOUT_S,
+    SESSION_TOUCH_S,
+    SESSIONS_PER_USER_MAX,
+    SESSIONS_REPLACED_MAX,
+    SESSIONS_TOUCHED_MAX,
+)
 from seriatim.domain.times import iso
 from seriatim.ports.accounts import Accounts
 from seriatim.ports.clock import Clock
@@ -116,6 +123,22 @@ class Revoker:
         await self._revocations.revoke(session_id, token_id, timeout_s=API_TIMEOUT_S)
         await self._accounts.revoke(session_id, timeout_s=API_TIMEOUT_S)
         await self._sockets.close(session_id, user_id)
+
+    async def replace(self, doomed: Sequence[Session], opening: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+        """Ends these sessions in the very step that opens another, which is given their ids. Order as in `revoke`."""
+        for each in doomed:
+            await self._revocations.revoke(each.session_id, None, timeout_s=API_TIMEOUT_S)
+        await opening([each.session_id for each in doomed])
+        for each in doomed:
+            await self._sockets.close(each.session_id, each.user_id)
+
+
+def surplus(sessions: Sequence[Session], device_id: str, now_ms: int) -> Sequence[Session]:
+    """Which of a user's sessions, oldest first, go when this device signs in: its own, and the oldest beyond five."""
+    living = [each for each in sessions if is_alive(each, now_ms)]
+    kept = [each for each in living if each.device_id != device_id]
+    oldest = kept[: max(0, len(kept) - (SESSIONS_PER_USER_MAX - 1))]
+    return [*(each for each in living if each.device_id == device_id), *oldest][:SESSIONS_REPLACED_MAX]
 
 
 class SocketCloser:

@@ -1,4 +1,4 @@
-"""`seriatim check`: do the stored data keep their promises? Also while the server runs."""
+"""`seriatim check`: do the stored data keep their promises? Also while servers run."""
 
 import sys
 from pathlib import Path
@@ -13,7 +13,9 @@ from seriatim.cli.printing import console, print_json, quiet_pipe, row_progress
 from seriatim.domain.limits import CHECK_RECHECK_S
 from seriatim.operations.findings import Report
 from seriatim.operations.invariants import INVARIANTS
-from seriatim.runtime.inside import CannotLook, check_stored
+from seriatim.runtime.inside import CannotLook, Progress, check_stored
+from seriatim.runtime.settings import EMBEDDED, Settings, wrongs_for_a_look
+from seriatim.runtime.sources import shown
 
 VIOLATED, INTERRUPTED = 1, 130  # exit codes
 
@@ -21,7 +23,7 @@ _EPILOG = "Exit code: 0 every invariant holds, 1 one is violated, 2 the data cou
 
 
 @click.command(epilog=_EPILOG)
-@settings_options(only=("data",))
+@settings_options(only=("data", "store", "events"))
 @click.option(
     "--recheck-seconds",
     type=click.FloatRange(min=0),
@@ -34,27 +36,46 @@ _EPILOG = "Exit code: 0 every invariant holds, 1 one is violated, 2 the data cou
 def check(file: Path | None, recheck_seconds: float, tests: bool, as_json: bool, **flags: str | None) -> None:
     """Look at every row that is stored, and check the invariants that rows can show.
 
-    Nothing is changed, and a server on the same folder goes on undisturbed.
+    It looks where the servers store, given the same settings: into the data folder, or at the tables of --store and
+    the topics of --events. Without --events only the tables are looked at.
+
+    Nothing is changed, and it may run while servers work: they go on undisturbed. Of a large deployment it reads all
+    that is there, which takes its time and the store's capacity.
     """
-    path = load_or_exit(file, flags).settings.data_folder
+    settings = load_or_exit(file, flags, judge=wrongs_for_a_look).settings
     try:
         with row_progress("checking", wanted=not as_json) as progress:
-            report = check_stored(path, recheck_s=recheck_seconds, progress=progress)
+            report = _look(settings, recheck_seconds, progress)
     except CannotLook as reason:
         refuse(reason)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)  # and not with 1: nothing was found
     with quiet_pipe():
         if as_json:
-            print_json(_answer(path, report, tests))
+            print_json({**_places(settings), **_answer(report, tests)})
         else:
-            _print(console(), path, report, tests)
+            _print(console(), " and ".join(_places(settings).values()), report, tests)
     sys.exit(VIOLATED if report.violations else 0)
 
 
-def _answer(path: Path, report: Report, tests: bool) -> dict[str, object]:
+def _look(settings: Settings, recheck_s: float, progress: Progress) -> Report:
+    if settings.store == EMBEDDED:
+        return check_stored(settings.data_folder, recheck_s=recheck_s, progress=progress)
+    from seriatim.runtime.inspecting import check_shared
+
+    events = None if settings.events == EMBEDDED else settings.events
+    return check_shared(settings.store, events, recheck_s=recheck_s, progress=progress)
+
+
+def _places(settings: Settings) -> dict[str, str]:
+    """Where was looked, by setting."""
+    if settings.store == EMBEDDED:
+        return {"data": str(settings.data_folder)}
+    return {name: shown(at) for name in ("store", "events") if (at := getattr(settings, name)) != EMBEDDED}
+
+
+def _answer(report: Report, tests: bool) -> dict[str, object]:
     answer: dict[str, object] = {
-        "data": str(path),
         "rows": report.rows,
         "violations": report.violations,
         "withdrawn": report.withdrawn,
@@ -66,8 +87,8 @@ def _answer(path: Path, report: Report, tests: bool) -> dict[str, object]:
     return answer
 
 
-def _print(screen: Console, path: Path, report: Report, tests: bool) -> None:
-    table = Table(title=f"Invariants of {path}", title_justify="left")
+def _print(screen: Console, where: str, report: Report, tests: bool) -> None:
+    table = Table(title=f"Invariants of {where}", title_justify="left")
     table.add_column("id", no_wrap=True)
     table.add_column("invariant", overflow="fold")
     table.add_column("record", no_wrap=True)
@@ -75,8 +96,9 @@ def _print(screen: Console, path: Path, report: Report, tests: bool) -> None:
     table.add_column("violations", justify="right", no_wrap=True)
     for line in report.lines:
         style = "bold red" if line.violations else "green"
-        number = Text(f"{line.violations:,}", style=style)
-        table.add_row(line.invariant, line.name, line.source, f"{line.looked_at:,}", number)
+        number = Text("" if line.not_looked_at else f"{line.violations:,}", style=style)
+        looked_at = Text("not looked at" if line.not_looked_at else f"{line.looked_at:,}")
+        table.add_row(line.invariant, line.name, line.source, looked_at, number)
     screen.print(table)
     for violation in report.shown:
         screen.print(Text(f"\n{violation.invariant} {INVARIANTS[violation.invariant].name}", style="bold red"))
@@ -105,5 +127,9 @@ def _print_verdict(screen: Console, report: Report) -> None:
     if report.violations:
         verdict = Text(f"{report.violations:,} violations of {kinds} invariants", style="bold red")
     else:
-        verdict = Text("Every invariant holds", style="bold green")
+        some = " that was looked at" if any(line.not_looked_at for line in report.lines) else ""
+        verdict = Text(f"Every invariant{some} holds", style="bold green")
+    for reason in dict.fromkeys(line.not_looked_at for line in report.lines if line.not_looked_at):
+        unseen = ", ".join(line.invariant for line in report.lines if line.not_looked_at == reason)
+        screen.print(Text(f"\nNot looked at, since {reason}: {unseen}."), soft_wrap=True)
     screen.print(Text("\n").append_text(verdict).append(f" in {report.rows:,} rows.{withdrawn}"), soft_wrap=True)

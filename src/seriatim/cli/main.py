@@ -11,7 +11,10 @@ from seriatim import __version__
 
 # In the order in which a new user meets them. The attribute of a module is named like its command.
 ROLES = ("gateway", "ingest", "fanout", "api")
-COMMANDS = ("serve", *ROLES, "user", "config", "check", "data", "tables", "topics", "schemas", "cluster", "simulate")
+COMMANDS = (
+    *("serve", *ROLES, "user", "keys", "config"),
+    *("check", "trace", "counters", "data", "tables", "topics", "schemas", "cluster", "simulate"),
+)
 
 
 class LazyGroup(click.Group):

@@ -65,6 +65,7 @@ class HttpConnection(asyncio.Protocol):
         self._room = asyncio.Event()
         self._room.set()
         self._head_open = False
+        self._heads_begun = 0  # by what was read last
         self._head_bytes = self._head_raw_bytes = 0
         self._target = b""
         self._headers: list[tuple[bytes, bytes]] = []
@@ -91,8 +92,10 @@ class HttpConnection(asyncio.Protocol):
             if isinstance(self._current, Joining):
                 self._early += data  # one read at most: a handshake pauses reading
             return
+        idle = not self._head_open and self._incoming is None
         if self._head_open:
             self._head_raw_bytes += len(data)
+        self._heads_begun = 0
         try:
             self._parser.feed_data(data)
         except HttpParserUpgrade as upgrade:
@@ -102,6 +105,8 @@ class HttpConnection(asyncio.Protocol):
             if error.__context__ is not None:
                 report(error.__context__)  # not the peer's fault: one of the callbacks below met a bug of ours
             self._refuse(400, "BAD_REQUEST", "this is not HTTP/1.1")
+        if idle and self._head_open and self._heads_begun == 1:
+            self._head_raw_bytes = len(data)  # all of it: the parser tells of a header only when it is complete
         if self._head_open and max(self._head_bytes, self._head_raw_bytes) > limits.HEAD_BYTES_MAX:
             self._refuse_head()
         self._advance()
@@ -143,6 +148,7 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         self._head_open = True
+        self._heads_begun += 1
         self._head_bytes = self._head_raw_bytes = 0
         self._target, self._headers = b"", []
 

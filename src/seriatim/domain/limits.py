@@ -124,6 +124,10 @@ TOKEN_CHARS_MAX = 36  # DynamoDB: a transaction's request token
 TOKEN_LIFETIME_S = 600  # DynamoDB forgets a request token after 10 minutes
 LIFECYCLE_PAUSES_S = (0.1, 0.5, 2.0)  # between tries to tell the event log of a membership change or a new chat
 KEY_LIFETIME_S = 604_800  # ADR-001: 7 days of idempotency
+HOT_CHAT_PER_MINUTE_MESSAGES = 100  # spec/data.md 5: more is a hot chat, and its name is logged
+HOT_CHATS_COUNTED_MAX = 50_000  # in one minute and process, as many as have a pipeline; later comers are not counted
+HOT_CHATS_LOGGED_MAX = 10  # the hottest ones
+OVERTAKEN_SLOTS_KEPT_MAX = 1000  # so that a hole that is looked at twenty times is counted once
 
 # --- fanout ------------------------------------------------------------------------------------------------------
 DOWNSTREAM_TRIES_MAX = 3  # ADR-009
@@ -169,6 +173,10 @@ KAFKA_FETCH_PAUSE_S = 0.02  # when that is full; by itself librdkafka would paus
 KAFKA_WAIT_S = 0.05  # a thread that waits inside librdkafka looks up this often to see what else there is to do
 KAFKA_PAUSED_RECORDS_MAX = 100  # kept of a paused partition before Kafka is told: short pauses need no new fetch
 KAFKA_ADMIN_S = 10.0  # one question of a tool
+KAFKA_LAG_EVERY_S = 10.0  # between two looks at how far fanout is behind: an alert waits for minutes
+KAFKA_LAG_RETRY_S = 1.0  # after a look that failed: readiness hangs on it
+KAFKA_LAG_S = 3.0  # one question of such a look; a stopping process may have to wait for it
+KAFKA_LAG_FETCH_BYTES = 16_384  # of each partition that is behind, to see how old its next record is
 TOPICS_THERE_S = 60.0  # a broker makes a hundred partitions in a second or two; a busy one takes its time
 TOPICS_POLL_S = 0.2
 
@@ -240,7 +248,19 @@ CHECK_CLOCKS_S = 3600  # what lasts a week is expected to be there an hour less:
 CHECK_SUSPECTS_MAX = 10_000  # remembered from the first look for the second; more are no writes in flight
 CHECK_VIOLATIONS_SHOWN_MAX = 5  # of each kind: the rest is a number
 CHECK_PROGRESS_ROWS = 1000  # between two movements of the progress bar
+CHECK_LOOKS_MAX = (
+    6  # at what changes while it is looked at, before it is accused: a second, far more than an index lags
+)
+CHECK_LOOK_PAUSE_S = 0.2
+CHECK_LOOKS_AGAIN_MAX = 1000  # of one pass, some minutes: so much that keeps looking wrong is no write in flight
+INSPECTION_TIMEOUT_S = 10.0  # one question of a checker, such as a megabyte of rows: nobody waits for it
+INSPECTION_PATIENCE_S = 30.0  # for a store that fails or throttles in the middle of a check: it repeats, then gives up
+INSPECTION_BACKOFF_S = 0.1  # before a repetition; doubles
+INSPECTION_BACKOFF_MAX_S = 5.0
+INSPECTED_AHEAD_ROWS = 100  # read with the one that was asked for: as many keys as DynamoDB takes in one request
+INSPECTED_KEPT_ROWS = 10_000  # of those, about 10 MB: the next events of as many busy chats as share a partition
 STATS_CHATS_MAX = 10  # the largest ones are listed
+TRACE_CLOCKS_S = 60  # an event is looked for from so long before its message on: the clocks of two machines differ
 
 # --- partitioning ------------------------------------------------------------------------------------------------
 BUCKETS = 4096  # ADR-011: frozen for ever
@@ -265,7 +285,7 @@ QUOTAS_SWEPT_MAX = 4  # ended windows that leave when one begins: more than come
 # --- people and sign-in ------------------------------------------------------------------------------------------
 DISPLAY_NAME_CHARS_MAX = 64
 CHAT_NAME_CHARS_MAX = 128
-CHATS_PER_USER_MAX = 1000  # advertised; the chat list is enriched and sorted in memory, so it must be bounded
+CHATS_PER_USER_MAX = 1000  # the chat list is enriched and sorted in memory, so it must be bounded
 CODE_DIGITS = 6  # what people copy from a text message without a mistake
 CODE_LIFETIME_S = 300  # short enough that a code seen over a shoulder is of no use
 CODE_KEPT_S = 3600  # after its end: a late try is told "expired" and not "unknown" in the log
@@ -274,6 +294,7 @@ CODE_RESEND_S = 60  # what a client is told to wait before it asks again
 LOCKOUT_S = 900  # after CODE_ATTEMPTS_MAX wrong tries at a phone's codes
 SESSION_LIFETIME_S = 2_592_000  # 30 days from sign-in, whatever is refreshed
 SESSIONS_PER_USER_MAX = 5
+SESSIONS_REPLACED_MAX = 20  # by one sign-in, mostly one: they share its transaction
 SESSION_TOUCH_S = 60  # use of a session is written down at most this often
 REQUEST_KEY_LIFETIME_S = 86_400  # 24 h from first use
 REQUEST_CLAIM_S = 60  # without an outcome after this, whoever claimed is taken for dead

@@ -1,18 +1,19 @@
 """Chats, counters, slots, keys and watermarks: I2, I4, I5, I9-I11, I13, I14, D1 and D3."""
 
+from collections.abc import Callable
+
 from seriatim.domain.limits import CHECK_CLOCKS_S, KEY_LIFETIME_S
 from seriatim.domain.message import Message, content_digest
 from seriatim.domain.times import iso
 from seriatim.operations.findings import Findings
 from seriatim.ports.inspection import Counter, Filled, Inspection, StoredKey, StoredWatermark
-from seriatim.ports.message_log import Standing
 
 
 class ChatCheck:
-    def __init__(self, store: Inspection, findings: Findings, now_ms: int) -> None:
+    def __init__(self, store: Inspection, findings: Findings, now_ms: Callable[[], int]) -> None:
         self._store = store
         self._findings = findings
-        self._keyed_since = iso(max(0, now_ms - 1000 * (KEY_LIFETIME_S - CHECK_CLOCKS_S)))
+        self._now_ms = now_ms
 
     async def run(self) -> None:
         async for watermark in self._store.watermarks():
@@ -61,7 +62,7 @@ class ChatCheck:
     async def _counter(self, row: Counter) -> None:
         """The mark was read with the counter, so it is older than the slots; the counter is read again after them."""
         chat_id, mark = row.chat_id, row.standing.published_through
-        walk = _Walk(self._store, self._findings, chat_id, mark, self._keyed_since)
+        walk = _Walk(self._store, self._findings, chat_id, mark, self._keyed_since())
         async for filled in self._store.slots(chat_id):
             self._findings.row()
             await walk.slot(filled)
@@ -83,14 +84,23 @@ class ChatCheck:
             self._findings.violated(
                 "D1", chat_id, f"published up to #{now.published_through}, and the counter is {now.allocated}"
             )
-        if now.published_through < now.allocated and not await self._is_found(chat_id, now):
-            self._findings.violated(
-                "D3", chat_id, f"published up to #{now.published_through} of {now.allocated}, and nothing says so"
-            )
+        if now.published_through < now.allocated:
+            await self._findings.judge("D3", chat_id, lambda: self._forgotten(chat_id))
 
-    async def _is_found(self, chat_id: str, standing: Standing) -> bool:
+    async def _forgotten(self, chat_id: str) -> str | None:
+        """The counter is read before and after the index: what changed in between is under way, and not forgotten."""
+        standing = await self._store.counter(chat_id)
+        if standing is None or standing.published_through >= standing.allocated:
+            return None
         since = standing.dirty_at_ms
-        return since is not None and await self._store.is_listed_dirty(chat_id, dirty_at_ms=since)
+        if since is not None and await self._store.is_listed_dirty(chat_id, dirty_at_ms=since):
+            return None
+        if await self._store.counter(chat_id) != standing:
+            return None
+        return f"published up to #{standing.published_through} of {standing.allocated}, and nothing says so"
+
+    def _keyed_since(self) -> str:
+        return iso(max(0, self._now_ms() - 1000 * (KEY_LIFETIME_S - CHECK_CLOCKS_S)))
 
     async def _owned(self, chat_id: str) -> None:
         """Slots are filled after their counter was raised."""

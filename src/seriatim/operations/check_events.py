@@ -4,6 +4,8 @@ Marks are written after events and events after rows, so they are read in this o
 tells of must be there by then.
 """
 
+from collections.abc import Callable
+
 from seriatim.domain.events import BadEvent, ChatCreated, MembershipChanged, MessagePersisted, decode
 from seriatim.domain.letters import letter_key
 from seriatim.domain.limits import CHECK_CLOCKS_S, EVENT_RETENTION_S
@@ -14,6 +16,8 @@ from seriatim.operations.findings import Findings
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Record
 from seriatim.ports.inspection import Inspection
 
+INVARIANTS = ("I6", "I17", "I34", "I36", "R21", "D2", "D4")
+
 
 class EventCheck:
     """Keeps two numbers per chat: up to where it is marked as published, and how far the log was read.
@@ -22,18 +26,21 @@ class EventCheck:
     message is missed in the log only if it is younger than the time since when its partition is complete.
     """
 
-    def __init__(self, store: Inspection, findings: Findings, now_ms: int) -> None:
+    def __init__(self, store: Inspection, findings: Findings, now_ms: Callable[[], int]) -> None:
         self._store = store
         self._findings = findings
-        self._kept_since = iso(max(0, now_ms - 1000 * (EVENT_RETENTION_S - CHECK_CLOCKS_S)))
+        self._now_ms = now_ms
         self._marks: dict[str, int] = {}
         self._highest: dict[str, int] = {}
         self._complete_since: dict[int, str] = {}
 
     async def run(self) -> None:
+        topics = await self._store.topics()
+        if not topics:
+            self._findings.could_not_look("no event log was given", *INVARIANTS)
+            return
         async for counter in self._store.counters():
             self._marks[counter.chat_id] = counter.standing.published_through
-        topics = await self._store.topics()
         for topic, partitions in topics.items():
             async for record in self._store.records(topic):
                 self._findings.row()
@@ -118,12 +125,15 @@ class EventCheck:
         highest = self._highest.get(chat_id, 0)
         newest = await self._message_between(chat_id, highest, mark + 1)
         # Of an empty partition nobody knows whether it ever held anything: then the time for which it would be kept.
-        if newest is not None and newest.created_at > self._complete_since.get(partition, self._kept_since):
+        if newest is not None and newest.created_at > self._complete_since.get(partition, self._kept_since()):
             self._findings.violated(
                 "D2",
                 f"{chat_id} #{newest.sequence}",
                 f"marked as published up to #{mark}, and the log has the chat up to #{highest}",
             )
+
+    def _kept_since(self) -> str:
+        return iso(max(0, self._now_ms() - 1000 * (EVENT_RETENTION_S - CHECK_CLOCKS_S)))
 
 
 def _place(record: Record) -> str:

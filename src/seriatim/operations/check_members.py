@@ -1,5 +1,8 @@
 """Members, the direct chats of two, and the indexes of chats: R8-R11 and D5."""
 
+from collections.abc import Mapping
+from functools import partial
+
 from seriatim.domain.chat import Chat, ChatType, Role, pair_key
 from seriatim.domain.limits import GROUP_MEMBERS_MAX
 from seriatim.operations.findings import Findings
@@ -20,21 +23,32 @@ class MemberCheck:
             await self._chat(chat)
 
     async def _indexes(self) -> None:
+        """Members come and go, and an index may lag behind: so both sides are read anew before anything is said."""
         async for row in self._store.user_chats():
             self._findings.row()
             self._findings.looked("D5")
             if await self._store.membership(row.chat_id, row.user_id) is None:
-                self._findings.violated(
-                    "D5", f"{row.user_id} {row.chat_id}", "the user's list names a chat that they are not a member of"
-                )
+                user_id, chat_id = row.user_id, row.chat_id
+                look = partial(self._listed_in_vain, user_id, chat_id)
+                await self._findings.judge("D5", f"{user_id} {chat_id}", look)
         async for member in self._store.memberships():
             self._findings.row()
             self._findings.looked("D5")
             subject = f"{member.user_id} {member.chat_id}"
             if not await self._store.has_user_chat(member.user_id, member.chat_id):
-                self._findings.violated("D5", subject, "the user's list does not name this chat of theirs")
+                await self._findings.judge("D5", subject, partial(self._unlisted, member.user_id, member.chat_id))
             if await self._store.chat(member.chat_id) is None:
                 self._findings.violated("D5", subject, "a member of a chat that is not there")
+
+    async def _listed_in_vain(self, user_id: str, chat_id: str) -> str | None:
+        if await self._store.membership(chat_id, user_id) or not await self._store.has_user_chat(user_id, chat_id):
+            return None
+        return "the user's list names a chat that they are not a member of"
+
+    async def _unlisted(self, user_id: str, chat_id: str) -> str | None:
+        if await self._store.has_user_chat(user_id, chat_id) or not await self._store.membership(chat_id, user_id):
+            return None
+        return "the user's list does not name this chat of theirs"
 
     async def _pair(self, pair: Pair) -> None:
         self._findings.looked("R9")
@@ -48,12 +62,8 @@ class MemberCheck:
     async def _chat(self, chat: Chat) -> None:
         roles = await self._roles(chat.chat_id)
         self._findings.looked("R11")
-        if len(roles) != chat.member_count:
-            self._findings.violated(
-                "R11", chat.chat_id, f"{len(roles)} members, and member_count says {chat.member_count}"
-            )
-        elif len(roles) > GROUP_MEMBERS_MAX:
-            self._findings.violated("R11", chat.chat_id, f"{len(roles)} members; {GROUP_MEMBERS_MAX} are allowed")
+        if _miscounted(chat, roles):
+            await self._findings.judge("R11", chat.chat_id, partial(self._miscounted, chat.chat_id))
         if chat.chat_type is ChatType.GROUP:
             self._findings.looked("R10")
             owners = [user_id for user_id, role in roles.items() if role is Role.OWNER]
@@ -61,6 +71,13 @@ class MemberCheck:
                 self._findings.violated("R10", chat.chat_id, f"{len(owners)} owners: {', '.join(owners) or 'nobody'}")
         else:
             await self._direct(chat.chat_id, roles)
+
+    async def _miscounted(self, chat_id: str) -> str | None:
+        """If the chat is another after its members were read, they came or went meanwhile: then it proves nothing."""
+        before = await self._store.chat(chat_id)
+        roles = await self._roles(chat_id)
+        after = await self._store.chat(chat_id)
+        return None if after is None or before != after else _miscounted(after, roles)
 
     async def _direct(self, chat_id: str, roles: dict[str, Role]) -> None:
         self._findings.looked("R8", "R9")
@@ -79,3 +96,11 @@ class MemberCheck:
 
     async def _roles(self, chat_id: str) -> dict[str, Role]:
         return {member.user_id: member.role async for member in self._store.members(chat_id)}
+
+
+def _miscounted(chat: Chat, roles: Mapping[str, Role]) -> str | None:
+    if len(roles) != chat.member_count:
+        return f"{len(roles)} members, and member_count says {chat.member_count}"
+    if len(roles) > GROUP_MEMBERS_MAX:
+        return f"{len(roles)} members; {GROUP_MEMBERS_MAX} are allowed"
+    return None

@@ -1,6 +1,8 @@
 """Users, phones, sessions and codes: R15, R16, R18, and the index of sessions (D5)."""
 
 import re
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from seriatim.domain.account import Code, Session, User, phone_hash
 from seriatim.domain.limits import SESSIONS_PER_USER_MAX
@@ -12,7 +14,7 @@ _SEALED_BYTES_MIN = 28  # a nonce and an authentication tag; a code in clear has
 
 
 class PeopleCheck:
-    def __init__(self, store: Inspection, findings: Findings, now_ms: int) -> None:
+    def __init__(self, store: Inspection, findings: Findings, now_ms: Callable[[], int]) -> None:
         self._store = store
         self._findings = findings
         self._now_ms = now_ms
@@ -37,37 +39,56 @@ class PeopleCheck:
             await self._user(user)
 
     async def _living_sessions(self) -> None:
-        user_id, devices = "", list[str]()
+        user_id, sessions = "", list[Session]()
         async for row in self._store.user_sessions():
             self._findings.row()
             self._findings.looked("D5")
             if row.user_id != user_id:
-                self._bounded(user_id, devices)
-                user_id, devices = row.user_id, []
+                await self._bounded(user_id, sessions)
+                user_id, sessions = row.user_id, []
             session = await self._store.session(row.session_id)
             if session is None or session.user_id != row.user_id:
-                self._findings.violated(
-                    "D5", f"{row.user_id} {row.session_id}", "the user's list names a session that is not theirs"
-                )
-            elif session.expires_at_ms > self._now_ms:
-                devices.append(session.device_id)
-        self._bounded(user_id, devices)
+                look = partial(self._listed_in_vain, row.user_id, row.session_id)
+                await self._findings.judge("D5", f"{row.user_id} {row.session_id}", look)
+            else:
+                sessions.append(session)
+        await self._bounded(user_id, sessions)
 
-    def _bounded(self, user_id: str, devices: list[str]) -> None:
+    async def _bounded(self, user_id: str, sessions: Sequence[Session]) -> None:
         if not user_id:
             return
         self._findings.looked("R15")
+        if self._crowded(sessions):
+            await self._findings.judge("R15", user_id, partial(self._still_crowded, sessions))
+
+    async def _still_crowded(self, sessions: Sequence[Session]) -> str | None:
+        """Sessions begin and end while they are read: not all of these may have lived at the same time."""
+        found = [await self._store.session(each.session_id) for each in sessions]
+        return self._crowded([each for each in found if each is not None])
+
+    def _crowded(self, sessions: Sequence[Session]) -> str | None:
+        devices = [each.device_id for each in sessions if each.expires_at_ms > self._now_ms()]
         if len(devices) > SESSIONS_PER_USER_MAX:
-            self._findings.violated("R15", user_id, f"{len(devices)} living sessions; 5 are allowed")
-        elif len(set(devices)) < len(devices):
-            self._findings.violated("R15", user_id, "two living sessions of one device")
+            return f"{len(devices)} living sessions; {SESSIONS_PER_USER_MAX} are allowed"
+        return "two living sessions of one device" if len(set(devices)) < len(devices) else None
+
+    async def _listed_in_vain(self, user_id: str, session_id: str) -> str | None:
+        session = await self._store.session(session_id)
+        is_theirs = session is not None and session.user_id == user_id
+        if is_theirs or not await self._store.has_user_session(user_id, session_id):
+            return None
+        return "the user's list names a session that is not theirs"
+
+    async def _unlisted(self, user_id: str, session_id: str) -> str | None:
+        if await self._store.has_user_session(user_id, session_id) or not await self._store.session(session_id):
+            return None
+        return "the user's list does not name this session of theirs"
 
     async def _session(self, session: Session) -> None:
         self._findings.looked("R18", "D5")
         if not await self._store.has_user_session(session.user_id, session.session_id):
-            self._findings.violated(
-                "D5", f"{session.user_id} {session.session_id}", "the user's list does not name this session of theirs"
-            )
+            look = partial(self._unlisted, session.user_id, session.session_id)
+            await self._findings.judge("D5", f"{session.user_id} {session.session_id}", look)
         # What it is instead is not shown: it may be the secret itself.
         digests = [session.refresh_digest, *([session.previous_digest] if session.previous_digest is not None else [])]
         if not all(map(_DIGEST.fullmatch, digests)):

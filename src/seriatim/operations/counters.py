@@ -6,17 +6,22 @@ lies between is sealed, so that readers pass over it. Write-once slots make even
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 import msgspec
 
-from seriatim.domain import limits
+from seriatim.domain import events, limits
 from seriatim.domain.errors import SeriatimError
+from seriatim.domain.events import BadEvent, MessagePersisted
 from seriatim.domain.message import Sealed
+from seriatim.domain.partition import partition as partition_of
 from seriatim.domain.times import iso
 from seriatim.ports.catalog import Roster
 from seriatim.ports.clock import Clock
+from seriatim.ports.event_log import MESSAGES, Partition
 from seriatim.ports.message_log import CounterRepair, MessageLog
+from seriatim.ports.trail import Trail
 
 
 class RepairRefused(SeriatimError):
@@ -51,6 +56,23 @@ class CounterDoctor:
 
     async def repair(self, chat_id: str, *, margin: int = 0) -> Repair:
         """Refuses while the counter exists or slots still fill. The next message gets the highest number plus 1."""
+        found = await self.examine(chat_id, margin=margin)
+        sealed = await self._seal(chat_id, found.newest_slot + 1, found.allocated)
+        created = await self._log.recover_counter(
+            chat_id,
+            allocated=found.allocated,
+            published_through=found.published,
+            published_message=found.published,  # the highest event is itself a message, the last at or below it
+            members_version=self._clock.now_ms(),  # above every version counted up from 0, or from an earlier repair
+            now_ms=self._clock.now_ms(),
+            timeout_s=limits.STORE_TIMEOUT_S,
+        )
+        if not created:
+            raise RepairRefused(f"the counter of {chat_id} came back while we looked; it was left as it is")
+        return msgspec.structs.replace(found, sealed=sealed)
+
+    async def examine(self, chat_id: str, *, margin: int = 0) -> Repair:
+        """What a repair would do, without a change: `sealed` stays empty."""
         newest = await self._quiet_newest(chat_id)
         published = self._highest_published(chat_id)
         watermark = await self._highest_watermark(chat_id)
@@ -60,25 +82,13 @@ class CounterDoctor:
                 f"{chat_id} would skip from slot {newest} to {allocated} (published {published}, watermark "
                 f"{watermark}): one of these is wrong; mend it first"
             )
-        sealed = await self._seal(chat_id, newest + 1, allocated)
-        created = await self._log.recover_counter(
-            chat_id,
-            allocated=allocated,
-            published_through=published,
-            published_message=published,  # the highest event is itself a message, the last at or below it
-            members_version=self._clock.now_ms(),  # above every version counted up from 0, or from an earlier repair
-            now_ms=self._clock.now_ms(),
-            timeout_s=limits.STORE_TIMEOUT_S,
-        )
-        if not created:
-            raise RepairRefused(f"the counter of {chat_id} came back while we looked; it was left as it is")
         return Repair(
             chat_id=chat_id,
             newest_slot=newest,
             published=published,
             watermark=watermark,
             allocated=allocated,
-            sealed=sealed,
+            sealed=(),
         )
 
     async def _quiet_newest(self, chat_id: str) -> int:
@@ -110,3 +120,17 @@ class CounterDoctor:
             if isinstance(holder, Sealed):
                 sealed.append(sequence)
         return tuple(sealed)
+
+
+async def highest_published(trail: Trail, chat_id: str) -> int:
+    """The highest sequence of this chat that the event log still has, 0 if none."""
+    highest = 0
+    place = Partition(MESSAGES, partition_of(chat_id, await trail.partitions(MESSAGES)))
+    async for record in trail.events(place, since_ms=0):
+        if record.key != chat_id.encode():
+            continue
+        with suppress(BadEvent):  # what nobody can read, nobody was shown
+            event = events.decode(record.key, record.value)
+            if isinstance(event, MessagePersisted):
+                highest = max(highest, event.message.sequence)
+    return highest

@@ -1,13 +1,21 @@
 """What a check has looked at and found. It keeps numbers, and of the violations a few: a broken store must fit, too."""
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from seriatim.domain.limits import CHECK_PROGRESS_ROWS, CHECK_SUSPECTS_MAX, CHECK_VIOLATIONS_SHOWN_MAX
+from seriatim.domain.limits import (
+    CHECK_LOOKS_AGAIN_MAX,
+    CHECK_LOOKS_MAX,
+    CHECK_PROGRESS_ROWS,
+    CHECK_SUSPECTS_MAX,
+    CHECK_VIOLATIONS_SHOWN_MAX,
+)
 from seriatim.operations.invariants import INVARIANTS
 
 Suspects = Mapping[tuple[str, str], None]
+Look = Callable[[], Awaitable[str | None]]  # reads anew all that it rests on, and says what is wrong
 
 
 class Violation(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +28,10 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):
-    """One invariant: at how many things of its kind the check looked, and how many of them break it."""
+    """One invariant: at how many things of its kind the check looked, and how many of them break it.
+
+    `not_looked_at`: why not at any.
+    """
 
     invariant: str
     name: str
@@ -28,6 +39,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     statement: str
     looked_at: int
     violations: int
+    not_looked_at: str = ""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,12 +55,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class Findings:
     """Of one pass. With `suspects`, the finds of an earlier pass, only what was found then counts."""
 
-    def __init__(self, progress: Callable[[int], None], suspects: "Findings | None" = None) -> None:
+    def __init__(
+        self, progress: Callable[[int], None], suspects: "Findings | None" = None, *, pause_s: float = 0.0
+    ) -> None:
         self.rows = 0
         self.suspects: dict[tuple[str, str], None] = {}
         self.total = 0
         self._progress = progress
         self._before = suspects
+        self._pause_s = pause_s
+        self._looks_again = 0
+        self._unseen: dict[str, str] = {}
         self._looked: dict[str, int] = {each.id: 0 for each in INVARIANTS.values() if not each.shown_by}
         self._counts: dict[str, int] = dict.fromkeys(self._looked, 0)
         self._shown: dict[str, list[Violation]] = {id: [] for id in self._looked}
@@ -62,6 +79,26 @@ class Findings:
     def looked(self, *invariants: str) -> None:
         for each in invariants:
             self._looked[each] += 1
+
+    def could_not_look(self, reason: str, *invariants: str) -> None:
+        self._unseen.update(dict.fromkeys(invariants, reason))
+
+    async def judge(self, invariant: str, subject: str, look: Look) -> None:
+        """For what may change between two reads: it is violated if it looks wrong however often one looks.
+
+        The first pass looks once, since the second looks again at whatever it finds.
+        """
+        wrong = await look()
+        if self._before is not None and not self._before.suspected(invariant, subject):
+            return
+        for _ in range(CHECK_LOOKS_MAX - 1 if self._before is not None else 0):
+            if wrong is None or self._looks_again == CHECK_LOOKS_AGAIN_MAX:
+                break
+            self._looks_again += 1
+            await asyncio.sleep(self._pause_s)
+            wrong = await look()
+        if wrong is not None:
+            self.violated(invariant, subject, wrong)
 
     def violated(self, invariant: str, subject: str, what: str) -> None:
         if self._before is not None and not self._before.suspected(invariant, subject):
@@ -88,6 +125,7 @@ class Findings:
                 statement=INVARIANTS[id].statement,
                 looked_at=looked_at,
                 violations=self._counts[id],
+                not_looked_at=self._unseen.get(id, ""),
             )
             for id, looked_at in self._looked.items()
         ]

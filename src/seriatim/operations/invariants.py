@@ -20,7 +20,7 @@ class Invariant(msgspec.Struct, frozen=True, kw_only=True):
     shown_by: tuple[str, ...] = ()
 
 
-_KEEP = "Copy the folder before anything else; it is the evidence."
+_KEEP = "Before anything else take a copy of the data folder, or a backup of the tables: it is the evidence."
 _RESTORE = f"An acknowledged message may be lost: restore the rows from a backup. {_KEEP}"
 _REPORT = f"Only a bug writes this: report it with this line. {_KEEP}"
 _SIGN_IN = "The next sign-in of this user mends it; to do it now, revoke the surplus session."

@@ -38,10 +38,19 @@ class Accounts(Sessions, Protocol):
         ...
 
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
         """Spends the pending code and creates the session, and the user if one is given: all or nothing.
 
+        The sessions of these ids that it `replaces` are gone with it, and stay if it is refused.
         Raises `InvalidOtp` when the code is not pending, expired or another one, or when somebody took the phone. A
         taken session or user id raises `AlreadyExists`.
         """
@@ -53,8 +62,11 @@ class Accounts(Sessions, Protocol):
         """The user's sessions, oldest first, expired ones too. May lag behind."""
         ...
 
-    async def open_session(self, session: Session, *, timeout_s: float) -> None:
-        """A session without a code, for operators. A taken id raises `AlreadyExists`."""
+    async def open_session(self, session: Session, *, replaces: Sequence[str] = (), timeout_s: float) -> None:
+        """A session without a code, for operators. A taken id raises `AlreadyExists`.
+
+        The sessions of these ids that it `replaces` are gone with it, and stay if it is refused.
+        """
         ...
 
     async def rotate(self, session_id: str, *, old: str, new: str, now_ms: int, timeout_s: float) -> bool:

@@ -70,8 +70,8 @@ class UserSession(msgspec.Struct, frozen=True):
     session_id: str
 
 
-class Inspection(Protocol):
-    """Everything that is stored. What one call shows may be older than what a later call shows, never newer."""
+class StoredRows(Protocol):
+    """All rows of the store. What one call shows may be older than what a later call shows, never newer."""
 
     async def refresh(self) -> None:
         """All that was committed before this call is seen by those that follow."""
@@ -121,15 +121,7 @@ class Inspection(Protocol):
 
     def members(self, chat_id: str) -> AsyncIterator[Membership]: ...
 
-    def records(self, topic: str) -> AsyncIterator[Record]:
-        """The records of a topic, partition by partition, each in offset order; at least those of before the call."""
-        ...
-
     # --- one row --------------------------------------------------------------------------------------------------
-
-    async def topics(self) -> Mapping[str, int]:
-        """The number of partitions of each topic."""
-        ...
 
     async def chat(self, chat_id: str) -> Chat | None: ...
 
@@ -172,3 +164,19 @@ class Inspection(Protocol):
     async def has_user_session(self, user_id: str, session_id: str) -> bool:
         """Whether the index of the user's sessions names this one."""
         ...
+
+
+class StoredRecords(Protocol):
+    """All records of the event log."""
+
+    async def topics(self) -> Mapping[str, int]:
+        """The number of partitions of each topic; empty where no event log is to be looked at."""
+        ...
+
+    def records(self, topic: str) -> AsyncIterator[Record]:
+        """The records of a topic, partition by partition, each in offset order; at least those of before the call."""
+        ...
+
+
+class Inspection(StoredRows, StoredRecords, Protocol):
+    """Everything that is stored."""

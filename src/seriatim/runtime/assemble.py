@@ -134,7 +134,9 @@ class _Process:
             self._world, self._metrics, self._clock, gateway=gateway, ingest=ingest, fanout=fanout, listener=listener
         )
         api = self._api(watch)
-        local = None if api is None or self._settings.is_distributed else SmallApp(api.operator.routes())
+        local = None
+        if api is not None and not self._settings.is_distributed:
+            local = SmallApp({**api.operator.routes(), **self._world.operator_routes()})
         return Server(
             settings=self._settings,
             world=self._world,

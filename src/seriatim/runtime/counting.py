@@ -6,7 +6,7 @@
 import logging
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from seriatim.api.membership import MembershipObserver
 from seriatim.api.observe import ApiObserver
@@ -19,8 +19,9 @@ from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.fanout.observer import Skip
 from seriatim.fanout.observer import Unobserved as FanoutUnobserved
 from seriatim.ports.event_log import Partition
-from seriatim.ports.message_log import Allocation, PublishedAhead
+from seriatim.ports.message_log import Allocation, Cancelled, Entry, PublishedAhead
 from seriatim.protocol.frames import CloseReason
+from seriatim.runtime.hot_chats import HotChats
 from seriatim.runtime.logs import Seldom, described, log_event
 
 _log = logging.getLogger("seriatim")
@@ -74,6 +75,8 @@ class DurabilityCounts(DurabilityObserver):
         self.hits = self.conflicts = self.throttles = 0
         self.events_republished = self.slots_sealed = self.chats_reconciled = 0
         self.duplicate_sequences = self.counters_missing = self.failures = 0
+        self.overtaken = self.behind = 0
+        self.hot = HotChats()
         self._seldom = Seldom(_log, every_s=TOLD_EVERY_S)
 
     def allocated(self, count: int, seconds: float) -> None:
@@ -165,6 +168,19 @@ class CountedLog(EmbeddedMessageLog):
             self._counts.allocation_errors += 1
             raise
 
+    async def persist(
+        self,
+        chat_id: str,
+        entries: Sequence[Entry],
+        senders: Sequence[str],
+        *,
+        token: str,
+        now_s: int,
+        timeout_s: float,
+    ) -> Cancelled | None:
+        self._counts.hot.note(chat_id, len(entries))
+        return await super().persist(chat_id, entries, senders, token=token, now_s=now_s, timeout_s=timeout_s)
+
 
 _FORCED_TO_SYNC = (CloseReason.SLOW_CONSUMER, CloseReason.LOAD_SHEDDING, CloseReason.UPSTREAM_FAILURE)
 
@@ -173,7 +189,7 @@ class GatewayCounts(GatewayUnobserved):
     def __init__(self) -> None:
         self.opened = self.slow_disconnects = self.timeouts = self.forced_resyncs = 0
         self.slow_warnings = self.buffers_high = self.unknown_frames = self.unknown_connections = 0
-        self.fills_failed = self.messages_filled = self.directory_errors = 0
+        self.fills_failed = self.messages_filled = self.pushes_repeated = self.directory_errors = 0
         self.rejections: Counter[str] = Counter()
         self.closings: Counter[str] = Counter()
         self.subscribed = False
@@ -215,6 +231,9 @@ class GatewayCounts(GatewayUnobserved):
 
     def filled(self, messages: int) -> None:
         self.messages_filled += messages
+
+    def repeated(self) -> None:
+        self.pushes_repeated += 1
 
     def subscription(self, standing: bool) -> None:
         self.subscribed = standing

@@ -4,25 +4,23 @@ Only what the roles of this process need is opened: a gateway has neither the ad
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
-from urllib.parse import parse_qsl, urlsplit
-
-import msgspec
 
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.limits import KAFKA_ADMIN_S, STORE_TIMEOUT_S
 from seriatim.ports.accounts import Sessions
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES
-from seriatim.ports.message_log import Allocation, PublishedAhead
-from seriatim.runtime.counting import DurabilityCounts
-from seriatim.runtime.metrics import Metrics
+from seriatim.runtime.logs import log_event
+from seriatim.runtime.metrics import Metrics, Tally
 from seriatim.runtime.roles import Role
 from seriatim.runtime.server import CannotStart
 from seriatim.runtime.settings import DNS, Settings, address
+from seriatim.runtime.small_app import Handler
 from seriatim.runtime.world import (
     NO_BACKLOG,
     Backlog,
@@ -39,13 +37,15 @@ from seriatim.runtime.world import (
 try:
     from seriatim.engines.dynamodb.accounts import DynamoAccounts, DynamoSessions
     from seriatim.engines.dynamodb.catalog import DynamoCatalog, DynamoRoster
+    from seriatim.engines.dynamodb.client import Client
     from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
     from seriatim.engines.dynamodb.message_log import DynamoMessageLog
     from seriatim.engines.dynamodb.request_keys import DynamoRequestKeys
-    from seriatim.engines.dynamodb.store import Store
+    from seriatim.engines.dynamodb.store import Rows, Store
     from seriatim.engines.kafka.cluster import Cluster, check_partitions
     from seriatim.engines.kafka.event_log import KafkaDeadLetterWriter, KafkaEventWriter
     from seriatim.engines.kafka.event_reader import KafkaEventReader
+    from seriatim.engines.kafka.lag import KafkaLag
     from seriatim.engines.kafka.producer import Producer
     from seriatim.engines.redis.address import Address as RedisAddress
     from seriatim.engines.redis.client import RedisClient
@@ -59,7 +59,10 @@ try:
     from seriatim.engines.rpc.finding import Finder, Listed, Named
     from seriatim.engines.rpc.server import DurabilityServer
     from seriatim.operations.topics import PARTITIONS
-    from seriatim.runtime.dynamodb import CannotReach, dynamodb
+    from seriatim.runtime.counted_log import CountedDynamoLog
+    from seriatim.runtime.dynamodb import CannotReach, StorePlace, dynamodb
+    from seriatim.runtime.lagging import LagWatch
+    from seriatim.runtime.tallies import of_dynamodb, of_pushes, of_redis
 except ModuleNotFoundError as missing:
     raise CannotStart(
         f"these engines need more packages ({missing.name} is missing): "
@@ -69,6 +72,7 @@ except ModuleNotFoundError as missing:
 _WITH_STORE = (Role.INGEST, Role.FANOUT, Role.API)
 _WITH_DIRECTORY = (Role.GATEWAY, Role.FANOUT, Role.API)
 _WITH_PLANE = (Role.GATEWAY, Role.API)
+_log = logging.getLogger("seriatim")
 _NOBODY = "nobody"  # asked for by probes: no id of ours looks like this
 
 
@@ -81,8 +85,12 @@ class DistributedWorld(World):
         self._clock = clock
         self._run_id = run_id
         self._opened = AsyncExitStack()
-        self._dynamo: Store | None = None
+        self._dynamo: Client | None = None
+        self._prefix = ""
         self._cluster: Cluster | None = None
+        self._subscriber: RedisPushSubscriber | None = None
+        self._lag: LagWatch | None = None
+        metrics.tallies.append(self._tallies)
 
     @classmethod
     async def open(cls, settings: Settings, metrics: Metrics, clock: Clock, run_id: str) -> "DistributedWorld":
@@ -105,6 +113,7 @@ class DistributedWorld(World):
     def for_gateway(self) -> ForGateway:
         subscriber = RedisPushSubscriber(self._redis_dialer, self._clock)
         self._opened.push_async_callback(subscriber.close)
+        self._subscriber = subscriber
         return ForGateway(
             directory=RedisDirectory(self._redis),
             push=RedisPush(self._redis),
@@ -116,15 +125,18 @@ class DistributedWorld(World):
         return ForIngest(
             log=CountedDynamoLog(self._store, self._metrics.durability),
             events=KafkaEventWriter(self._producer("ingest", MESSAGES)),
-            sessions=DynamoSessions(self._store),
+            sessions=DynamoSessions(self._rows),
         )
 
     def for_fanout(self, group: str, consumer_id: str) -> ForFanout:
+        group = self._kafka.name(group)  # two installations on one Kafka are two groups, too
+        topics = _topics(MESSAGES, MEMBERSHIPS)
+        self._lag = LagWatch(KafkaLag(self._kafka, topics, group, letters=PARTITIONS[DEAD_LETTERS]), self._clock)
+        self.parts.append(("lag", self._lag.run))
         return ForFanout(
-            # Two installations on one Kafka are two groups, too.
-            reader=KafkaEventReader(self._kafka, _topics(MESSAGES, MEMBERSHIPS), self._kafka.name(group), consumer_id),
+            reader=KafkaEventReader(self._kafka, topics, group, consumer_id),
             letters=KafkaDeadLetterWriter(self._producer("fanout", DEAD_LETTERS)),
-            roster=DynamoRoster(self._store),
+            roster=DynamoRoster(self._rows),
             directory=RedisDirectory(self._redis),
             push=RedisPush(self._redis),
         )
@@ -133,7 +145,7 @@ class DistributedWorld(World):
         return ForApi(
             accounts=DynamoAccounts(self._store),
             catalog=DynamoCatalog(self._store),
-            delivery=DynamoDeliveryState(self._store),
+            delivery=DynamoDeliveryState(self._rows),
             events=KafkaEventWriter(self._producer("api", MEMBERSHIPS, CHATS)),
             request_keys=DynamoRequestKeys(self._store),
             quotas=RedisQuotas(self._redis),
@@ -155,14 +167,29 @@ class DistributedWorld(World):
             observe=self._metrics.rpc,
         )
 
+    def operator_routes(self) -> Mapping[tuple[str, str], Handler]:
+        return {}
+
     # --- how it is ----------------------------------------------------------------------------------------------------
 
     async def reach(self) -> None:
         if self._has(_WITH_DIRECTORY):
             await self._redis.ping(timeout_s=STORE_TIMEOUT_S)
+            await self._warn_of_eviction()
         if self._has(_WITH_STORE):
             await self._ask_store(STORE_TIMEOUT_S)
             await asyncio.to_thread(check_partitions, self._kafka, PARTITIONS, timeout_s=KAFKA_ADMIN_S)
+
+    async def _warn_of_eviction(self) -> None:
+        policy = await self._redis.eviction_policy(timeout_s=STORE_TIMEOUT_S)
+        if policy not in (None, "noeviction"):
+            log_event(
+                _log,
+                logging.WARNING,
+                "redis_evicts",
+                maxmemory_policy=policy,
+                next_step="a full Redis would forget which tokens were revoked: set maxmemory-policy to noeviction",
+            )
 
     async def answers(self) -> Mapping[str, bool]:
         found: dict[str, bool] = {}
@@ -170,13 +197,13 @@ class DistributedWorld(World):
             found["store"] = await _answers(lambda: self._ask_store(STORE_TIMEOUT_S))
         if self._has(_WITH_DIRECTORY):
             found["directory"] = await _answers(lambda: self._redis.ping(timeout_s=STORE_TIMEOUT_S))
-        if Role.FANOUT in self._settings.here:
-            found["events"] = self._metrics.fanout.rebalances > 0  # it has been given partitions
+        if self._lag is not None:
+            # It has been given partitions, and the log was there when it was last asked.
+            found["events"] = self._metrics.fanout.rebalances > 0 and self._lag.answers
         return found
 
     async def backlog(self) -> Backlog:
-        """Not asked here: librdkafka's question for a group's offsets can end the process that asks it."""
-        return NO_BACKLOG
+        return NO_BACKLOG if self._lag is None else self._lag.backlog
 
     async def close(self) -> None:
         await self._opened.aclose()
@@ -187,9 +214,9 @@ class DistributedWorld(World):
         if Role.INGEST in here:
             await DynamoMessageLog(self._store).standings([_NOBODY], timeout_s=timeout_s)
         elif Role.API in here:
-            await DynamoSessions(self._store).session(_NOBODY, timeout_s=timeout_s)
+            await DynamoSessions(self._rows).session(_NOBODY, timeout_s=timeout_s)
         else:
-            await DynamoRoster(self._store).members(_NOBODY, timeout_s=timeout_s)
+            await DynamoRoster(self._rows).members(_NOBODY, timeout_s=timeout_s)
 
     # --- what runs beside the planes ----------------------------------------------------------------------------------
 
@@ -197,6 +224,17 @@ class DistributedWorld(World):
         while True:
             self._metrics.tick(self._clock.monotonic())
             await asyncio.sleep(self._settings.sweep_seconds)
+
+    def _tallies(self) -> Sequence[Tally]:
+        """What the engines of this process count by themselves."""
+        found: list[Tally] = []
+        if self._dynamo is not None:
+            found += of_dynamodb(self._dynamo)
+        if self._has(_WITH_DIRECTORY):
+            found += of_redis(self._redis_dialer, self._redis)
+        if self._subscriber is not None:
+            found += of_pushes(self._subscriber)
+        return found
 
     # --- opening ------------------------------------------------------------------------------------------------------
 
@@ -206,13 +244,19 @@ class DistributedWorld(World):
     async def _open_store_and_log(self) -> None:
         place = StorePlace.parse(self._settings.store)
         self._cluster = Cluster.parse(self._settings.events)
-        client = await self._opened.enter_async_context(dynamodb(place.endpoint, place.region, self._clock))
-        self._dynamo = Store(client, self._clock, prefix=place.prefix)
+        self._dynamo = await self._opened.enter_async_context(dynamodb(place.endpoint, place.region, self._clock))
+        self._prefix = place.prefix
 
     @property
     def _store(self) -> Store:
         assert self._dynamo is not None, "this role has no store"
-        return self._dynamo
+        return Store(self._dynamo, self._clock, prefix=self._prefix)
+
+    @property
+    def _rows(self) -> Rows:
+        """For handles that only read, and all that fanout gets: there is nothing in it to write with."""
+        assert self._dynamo is not None, "this role has no store"
+        return Rows(self._dynamo, self._clock, prefix=self._prefix)
 
     @property
     def _kafka(self) -> Cluster:
@@ -242,26 +286,6 @@ class DistributedWorld(World):
         self.parts.append(("durability", remote.run))
 
 
-class StorePlace(msgspec.Struct, frozen=True, kw_only=True):
-    """`dynamodb://?region=R&prefix=P&endpoint=URL`, all of them optional."""
-
-    endpoint: str | None = None
-    region: str | None = None
-    prefix: str = ""
-
-    @classmethod
-    def parse(cls, url: str) -> "StorePlace":
-        """Raises `ValueError`."""
-        parts = urlsplit(url)
-        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
-        unknown = [name for name in options if name not in cls.__struct_fields__]
-        if parts.netloc or parts.path or unknown:
-            raise ValueError(
-                "store looks like dynamodb://?region=eu-west-1&prefix=chat_&endpoint=http://localhost:8000"
-            )
-        return msgspec.convert(options, cls)
-
-
 def _finder(places: Sequence[str]) -> tuple[Finder, str]:
     """And by which name their certificates are checked, if not by their addresses."""
     if places[0].startswith(DNS):
@@ -289,34 +313,3 @@ async def _answers(question: Callable[[], Awaitable[None]]) -> bool:
     except SeriatimError:
         return False
     return True
-
-
-class CountedDynamoLog(DynamoMessageLog):
-    """The store, and how often it did not allocate: the plane retries, so nobody else would know."""
-
-    def __init__(self, store: Store, counts: DurabilityCounts) -> None:
-        super().__init__(store)
-        self._counts = counts
-
-    async def allocate(
-        self,
-        chat_id: str,
-        count: int,
-        *,
-        published_through: int,
-        published_message: int | None,
-        now_ms: int,
-        timeout_s: float,
-    ) -> Allocation | PublishedAhead:
-        try:
-            return await super().allocate(
-                chat_id,
-                count,
-                published_through=published_through,
-                published_message=published_message,
-                now_ms=now_ms,
-                timeout_s=timeout_s,
-            )
-        except SeriatimError:
-            self._counts.allocation_errors += 1
-            raise

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
@@ -33,6 +34,26 @@ class Found(msgspec.Struct, frozen=True):
 
     region: str | None
     credentials: Credentials | None
+
+
+class StorePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """`dynamodb://?region=R&prefix=P&endpoint=URL`, all of them optional."""
+
+    endpoint: str | None = None
+    region: str | None = None
+    prefix: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> "StorePlace":
+        """Raises `ValueError`."""
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+        unknown = [name for name in options if name not in cls.__struct_fields__]
+        if parts.netloc or parts.path or unknown:
+            raise ValueError(
+                "store looks like dynamodb://?region=eu-west-1&prefix=chat_&endpoint=http://localhost:8000"
+            )
+        return msgspec.convert(options, cls)
 
 
 _LOCAL = Found("us-east-1", Credentials(key_id="local", secret="local"))

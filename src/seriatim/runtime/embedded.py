@@ -22,8 +22,10 @@ from seriatim.ports.accounts import Sessions
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import DEAD_LETTERS, Partition, Record
 from seriatim.runtime.counting import CountedLog
+from seriatim.runtime.desk import Desk
 from seriatim.runtime.metrics import Metrics
 from seriatim.runtime.settings import Settings
+from seriatim.runtime.small_app import Handler
 from seriatim.runtime.sweeping import Sweeping
 from seriatim.runtime.watch import FANOUT_GROUP
 from seriatim.runtime.world import Backlog, ForApi, ForFanout, ForGateway, ForIngest, Part, Plane, World
@@ -88,6 +90,9 @@ class EmbeddedWorld(World):
 
     def listener(self, plane: Plane, sessions: Sessions) -> None:
         return None
+
+    def operator_routes(self) -> Mapping[tuple[str, str], Handler]:
+        return Desk(self.folder, self._events, self._directory, self._clock).routes()
 
     async def reach(self) -> None:
         """It is here."""

@@ -4,7 +4,7 @@ Where the table names a store by its product, the engine that takes its place he
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
@@ -46,6 +46,16 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     lag_records: Mapping[Partition, int]
     lag_s: float | None  # None: nobody can tell
     letters: int | None
+    under_replicated: int | None = None
+
+
+class Tally(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine counted by itself: `counts` by the values of `labels`."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...] = ()
+    counts: Mapping[tuple[str, ...], int]
 
 
 class Metrics(Collector):
@@ -59,6 +69,7 @@ class Metrics(Collector):
         self.memberships = MembershipCounts()
         self.api = ApiCounts()
         self.rpc = RpcCounts()
+        self.tallies: list[Callable[[], Iterable[Tally]]] = []  # asked at every scrape
         self._instance = instance
         self._roles = roles
         self._conflicts = Share(SHORT_WINDOW_S)
@@ -79,6 +90,7 @@ class Metrics(Collector):
         self._skips.note(now, skipped, skipped + fanout.parcels_delivered)
         lost = durability.slots_allocated - durability.messages_persisted
         self._gaps.note(now, lost, durability.slots_allocated)
+        durability.hot.tick(now)
 
     def keys_troubled(self, error: Exception) -> None:
         self._seldom.log(
@@ -107,6 +119,7 @@ class Metrics(Collector):
         if Role.API in self._roles:
             yield from self._of_api()
         yield from self._of_processes()
+        yield from self._of_engines()
 
     # --- the table, plane by plane ------------------------------------------------------------------------------------
 
@@ -137,6 +150,16 @@ class Metrics(Collector):
         yield self._counter("durability_events_republished", "Events published again", counts.events_republished)
         yield self._counter("durability_slots_sealed", "Slots closed with a tombstone", counts.slots_sealed)
         yield self._counter("durability_chats_reconciled", "Chats settled for their owner", counts.chats_reconciled)
+        yield self._counter(
+            "durability_persist_out_of_order",
+            "Slots found empty below a filled one: their writer was overtaken, or gave up",
+            counts.overtaken,
+        )
+        yield self._counter(
+            "durability_allocations_behind",
+            "Allocations that met another process ahead in their chat: sends that went to the wrong one",
+            counts.behind,
+        )
         yield self._gauge("durability_chats_active", "Chats with a pipeline", live.active_chats)
 
     def _of_gateway(self, live: Live) -> Iterator[Metric]:
@@ -155,6 +178,7 @@ class Metrics(Collector):
         yield self._counter("gateway_connections_rate", "WebSocket connections opened", counts.opened)
         yield self._counter("client_resync_forced_rate", "Closings that force a client to sync", counts.forced_resyncs)
         yield self._counter("gateway_messages_filled", "Messages read back for a push", counts.messages_filled)
+        yield self._counter("gateway_pushes_repeated", "Pushes of what was there already", counts.pushes_repeated)
         yield self._by("gateway_errors_sent", "Error frames", "code", counts.rejections)
         yield self._by("gateway_connections_closed", "Connections closed", "reason", counts.closings)
         yield self._by("gateway_handshakes_refused", "WebSocket refused", "reason", self.front.handshakes_refused)
@@ -175,6 +199,8 @@ class Metrics(Collector):
         yield self._counter("fanout_dlq_rate", "Dead letters written", counts.letters)
         if live.letters is not None:
             yield self._gauge("fanout_dlq_depth", "Dead letters kept", live.letters)
+        if live.under_replicated is not None:
+            yield self._gauge("under_replicated_partitions", "Partitions that lack a copy", live.under_replicated)
         yield self._counter("fanout_rebalances", "Assignments of partitions", counts.rebalances)
         yield self._counter("fanout_retry_count", "Repeated calls of fanout", counts.retries)
         yield self._counter("fanout_consumer_restarts", "Joins and polls that failed", counts.restarts)
@@ -204,6 +230,13 @@ class Metrics(Collector):
         if counts.listens:
             yield self._counter("rpc_batches_late", "Batches of drafts that were late", counts.late_batches)
             yield self._counter("rpc_failures", "Bugs met while answering", counts.failures)
+
+    def _of_engines(self) -> Iterator[Metric]:
+        for tally in [each for ask in self.tallies for each in ask()]:
+            family = CounterMetricFamily(tally.name, tally.text, labels=("instance", *tally.labels))
+            for values, count in tally.counts.items():
+                family.add_metric((self._instance, *values), count)
+            yield family
 
     # --- families -----------------------------------------------------------------------------------------------------
 

@@ -6,14 +6,14 @@ Whoever may open the socket may read the data folder anyway: the file system's r
 import http.client
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
 from seriatim.api.edge import new_uuid4
-from seriatim.api.sessions import Revoker, is_alive
+from seriatim.api.sessions import Revoker, surplus
 from seriatim.domain import ids
 from seriatim.domain.account import Session, User, is_display_name, is_phone_number
 from seriatim.domain.errors import BadRequest, ValidationFailed
@@ -22,7 +22,6 @@ from seriatim.domain.limits import (
     DISPLAY_NAME_CHARS_MAX,
     REFRESH_SECRET_BITS,
     SESSION_LIFETIME_S,
-    SESSIONS_PER_USER_MAX,
 )
 from seriatim.domain.times import iso
 from seriatim.domain.tokens import new_claims, new_refresh_token, refresh_digest
@@ -94,8 +93,13 @@ class Operator:
             expires_at_ms=now_ms + SESSION_LIFETIME_S * 1000,
             last_active_at_ms=now_ms,
         )
-        await self._accounts.open_session(session, timeout_s=API_TIMEOUT_S)
-        await self._make_room(user_id, session_id)
+
+        async def open_session(replaces: Sequence[str]) -> None:
+            await self._accounts.open_session(session, replaces=replaces, timeout_s=API_TIMEOUT_S)
+
+        # A user has so many sessions and no more: the oldest go, as when people sign in by themselves.
+        sessions = await self._accounts.sessions_of(user_id, timeout_s=API_TIMEOUT_S)
+        await self._revoker.replace(surplus(sessions, device_id, now_ms), open_session)
         claims = new_claims(
             user_id=user_id,
             session_id=session_id,
@@ -105,16 +109,8 @@ class Operator:
         )
         return self._signer.sign(claims), device_id
 
-    async def _make_room(self, user_id: str, newest: str) -> None:
-        """A user has so many sessions and no more: the oldest go, as when people sign in by themselves."""
-        sessions = await self._accounts.sessions_of(user_id, timeout_s=API_TIMEOUT_S)
-        now_ms = self._clock.now_ms()
-        others = [each for each in sessions if is_alive(each, now_ms) and each.session_id != newest]
-        for session in others[: max(0, len(others) - SESSIONS_PER_USER_MAX + 1)]:
-            await self._revoker.revoke(session.session_id, user_id)
-
     async def _post_user(self, body: bytes) -> Reply:
-        return Reply(msgspec.json.encode(await self.add_user(_order(body, AddUser))))
+        return Reply(msgspec.json.encode(await self.add_user(order_of(body, AddUser))))
 
     def _ulid(self) -> str:
         return ids.ulid(self._clock.now_ms(), self._clock.random_bits(80))
@@ -133,7 +129,7 @@ def check_user(order: AddUser) -> None:
         )
 
 
-def _order(body: bytes, kind: type[T]) -> T:
+def order_of(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
@@ -167,11 +163,11 @@ class ServerRefused(Exception):
     """The server answered, and would not. The text says why."""
 
 
-def ask(folder: Path, path: str, order: msgspec.Struct, answer: type[T]) -> T:
+def ask(folder: Path, path: str, order: msgspec.Struct, answer: type[T], *, timeout_s: float = ASK_TIMEOUT_S) -> T:
     """Asks the server that runs on this folder. Raises `NobodyThere`, `ServerRefused`, or `OSError` if it is stuck."""
     if len(os.fsencode(folder / SOCKET)) > SOCKET_PATH_BYTES_MAX:
         raise NobodyThere  # then no server could make one either
-    connection = _UnixConnection(folder / SOCKET)
+    connection = _UnixConnection(folder / SOCKET, timeout_s)
     try:
         connection.request("POST", path, msgspec.json.encode(order), {"Content-Type": "application/json"})
         response = connection.getresponse()
@@ -203,8 +199,8 @@ class _Refusal(msgspec.Struct):
 
 
 class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("operator", timeout=ASK_TIMEOUT_S)
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("operator", timeout=timeout_s)
         self._path = path
 
     def connect(self) -> None:

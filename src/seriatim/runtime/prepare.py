@@ -8,8 +8,7 @@ from seriatim.engines.kafka.cluster import Cluster
 from seriatim.engines.kafka.control import KafkaTopicControl
 from seriatim.operations import tables, topics
 from seriatim.ports.clock import Clock
-from seriatim.runtime.distributed import StorePlace
-from seriatim.runtime.dynamodb import CannotReach, dynamodb
+from seriatim.runtime.dynamodb import CannotReach, StorePlace, dynamodb
 from seriatim.runtime.server import CannotStart
 from seriatim.runtime.settings import Settings
 

@@ -266,6 +266,21 @@ def wrongs(settings: Settings) -> Iterator[Wrong]:
         )
 
 
+def wrongs_for_a_look(settings: Settings) -> Iterator[Wrong]:
+    """The same for a tool that looks at what is stored: it needs a store, and perhaps an event log, and serves nobody.
+
+    An embedded event log is part of an embedded store. Beside another store it means that there is none to look at.
+    """
+    unknown = list(_unknown_engines(settings, ("store", "events")))
+    yield from unknown
+    if not unknown and settings.store == EMBEDDED != settings.events:
+        yield Wrong(
+            "store", f"is {EMBEDDED}, and events is not: its events are in the store itself. Give both, or none"
+        )
+    if not settings.data:
+        yield Wrong("data", "must not be empty")
+
+
 def _addresses(settings: Settings) -> Iterator[Wrong]:
     if settings.internal != OFF:
         try:
@@ -302,9 +317,8 @@ ENGINE_USERS = {
 
 def _engines(settings: Settings) -> Iterator[Wrong]:
     given = [name for name in _SCHEMES if getattr(settings, name) != EMBEDDED]
-    unknown = [name for name in given if getattr(settings, name).partition("://")[0] not in _SCHEMES[name]]
-    for name in unknown:
-        yield Wrong(name, f"takes {EMBEDDED} or {_SCHEMES[name][0]}://, and this is neither")
+    unknown = list(_unknown_engines(settings, given))
+    yield from unknown
     needed = [name for name, users in ENGINE_USERS.items() if any(role in settings.here for role in users)]
     absent = [name for name in needed if name not in given]
     if absent and not unknown and len(absent) < len(needed):
@@ -320,6 +334,13 @@ def _engines(settings: Settings) -> Iterator[Wrong]:
             f"{' and '.join(settings.here)} alone need{'s' * (len(settings.here) == 1)} "
             + ", ".join(f"{name} = {_SCHEMES[name][0]}://..." for name in needed),
         )
+
+
+def _unknown_engines(settings: Settings, names: Sequence[str]) -> Iterator[Wrong]:
+    for name in names:
+        address = getattr(settings, name)
+        if address != EMBEDDED and address.partition("://")[0] not in _SCHEMES[name]:
+            yield Wrong(name, f"takes {EMBEDDED} or {_SCHEMES[name][0]}://, and this is neither")
 
 
 def _between_processes(settings: Settings) -> Iterator[Wrong]:

@@ -6,12 +6,12 @@ Every mistake is found in one go, and names the setting, the place it was made i
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from seriatim.runtime.settings import Setting, Settings, all_settings, wrongs
+from seriatim.runtime.settings import Setting, Settings, Wrong, all_settings, wrongs
 
 FILE = Path("seriatim.toml")
 FILE_VARIABLE = "SERIATIM_CONFIG"
@@ -34,8 +34,15 @@ class SettingsError(Exception):
         self.problems = problems
 
 
-def load(flags: Mapping[str, str | None], environ: Mapping[str, str], *, file: Path | None = None) -> Loaded:
-    """`flags` are texts by setting, None where not given. Raises `SettingsError`."""
+Judge = Callable[[Settings], Iterable[Wrong]]
+
+
+def load(
+    flags: Mapping[str, str | None], environ: Mapping[str, str], *, file: Path | None = None, judge: Judge = wrongs
+) -> Loaded:
+    """`flags` are texts by setting, None where not given. `judge` finds what does not fit together: a tool that is no
+    server minds less. Raises `SettingsError`.
+    """
     reading = _Reading()
     for setting in all_settings():
         reading.known[setting.name] = setting
@@ -45,7 +52,7 @@ def load(flags: Mapping[str, str | None], environ: Mapping[str, str], *, file: P
     for name, text in flags.items():
         if text is not None:
             reading.text(reading.known[name], text, f"flag {reading.known[name].flag}")
-    return reading.finished()
+    return reading.finished(judge)
 
 
 def _given_file(environ: Mapping[str, str]) -> Path | None:
@@ -108,9 +115,9 @@ class _Reading:
         self._values[setting.name] = value
         self._sources[setting.name] = source
 
-    def finished(self) -> Loaded:
+    def finished(self, judge: Judge) -> Loaded:
         settings = msgspec.convert(self._values, Settings)
-        problems = [*self._problems, *(f"{w.name} ({self._sources[w.name]}): {w.why}" for w in wrongs(settings))]
+        problems = [*self._problems, *(f"{w.name} ({self._sources[w.name]}): {w.why}" for w in judge(settings))]
         if problems:
             raise SettingsError(problems)
         return Loaded(settings=settings, sources=self._sources, warnings=self._warnings)

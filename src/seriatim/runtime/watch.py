@@ -77,6 +77,7 @@ class Watch:
             lag_records=backlog.lag_records,
             lag_s=backlog.lag_s,
             letters=backlog.letters,
+            under_replicated=backlog.under_replicated,
         )
 
     async def _get_metrics(self, body: bytes) -> Reply:

@@ -19,6 +19,7 @@ from seriatim.ports.push import Push, PushSubscriber
 from seriatim.ports.quotas import Quotas
 from seriatim.ports.request_keys import RequestKeys
 from seriatim.ports.revocations import Revocations
+from seriatim.runtime.small_app import Handler
 
 Part = tuple[str, Callable[[], Coroutine[object, object, None]]]
 
@@ -101,6 +102,7 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     lag_records: Mapping[Partition, int]
     lag_s: float | None
     letters: int | None
+    under_replicated: int | None = None  # partitions with fewer copies in step than they should have
 
 
 NO_BACKLOG = Backlog(lag_records={}, lag_s=None, letters=None)
@@ -122,6 +124,10 @@ class World(Protocol):
 
     def listener(self, plane: Plane, sessions: Sessions) -> IngestListener | None:
         """None where nobody could have a use for one."""
+        ...
+
+    def operator_routes(self) -> Mapping[tuple[str, str], Handler]:
+        """What only the process that holds the engines can do for an operator; empty where tools reach them alone."""
         ...
 
     async def reach(self) -> None:

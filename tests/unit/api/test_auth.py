@@ -243,6 +243,24 @@ async def test_R15_a_wrong_code_signs_nobody_out(rest: Rest) -> None:
     assert (await rest("GET", "users/me", token=token)).status == 200
 
 
+async def test_R15_a_process_that_dies_after_the_sign_in_leaves_no_sixth_session(bench: RestBench, rest: Rest) -> None:
+    for number in range(5):
+        bench.clock.advance(301)
+        await rest.sign_in(device=device(number))
+    code = await ask_code(rest)
+    bench.wire.broken["users"] = OutcomeUnknown("nothing after the sign-in happens any more")
+    assert (await rest.verify(code, device=device(5))).status == 503
+    assert sorted(each.device_id for each in bench.store.identity.sessions) == sorted(map(device, range(1, 6)))
+
+
+async def test_R15_a_sign_in_that_fails_signs_nobody_out_of_the_store(bench: RestBench, rest: Rest) -> None:
+    old = await rest.sign_in()
+    code = await ask_code(rest)
+    bench.wire.broken["sign_in"] = OutcomeUnknown("lost before it was applied")
+    assert (await rest.verify(code)).status == 503
+    assert [each.session_id for each in bench.store.identity.sessions] == [old["session"]["session_id"]]
+
+
 async def test_R15_a_sign_in_that_could_not_make_room_does_so_when_it_is_repeated(bench: RestBench, rest: Rest) -> None:
     old = await rest.sign_in()
     code = await ask_code(rest)

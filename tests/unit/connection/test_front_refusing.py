@@ -71,6 +71,29 @@ async def test_a_head_beyond_16_kib_is_431_and_one_below_is_not(pieces: int) -> 
 
 
 @on_both_loops
+async def test_a_head_beyond_16_kib_that_came_in_one_read_and_has_no_end_is_431_at_once() -> None:
+    async with house() as home:
+        peer = await home.dial()
+        peer.send(b"GET /hi HTTP/1.1\r\nHost: here\r\nX-Endless: " + b"x" * 17_000)
+        async with asyncio.timeout(limits.HANDSHAKE_S / 2):
+            assert (await peer.answer()).status == 431
+        await peer.close()
+
+
+@on_both_loops
+async def test_a_long_body_and_the_beginning_of_the_next_head_in_one_read_are_no_long_head() -> None:
+    async with house() as home:
+        peer = await home.dial()
+        body = b"x" * 20_000
+        first = b"POST /hi HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+        peer.send(first + b"GET /hi HTTP/1.1\r\nHos")
+        await peer.answer()
+        peer.send(b"t: here\r\n\r\n")
+        assert (await peer.answer()).status == 200
+        await peer.close()
+
+
+@on_both_loops
 async def test_a_header_without_an_end_is_431_before_it_fills_the_memory() -> None:
     async with house() as home:
         peer = await home.dial()

@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -166,3 +167,29 @@ async def test_a_server_without_a_certificate_we_trust_is_not_spoken_to(tmp_path
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="no address"):
         client_of(url)
+
+
+async def test_every_call_is_counted_and_what_was_not_done_is_counted_with_its_reason() -> None:
+    refused = [
+        (200, b"{}"),
+        (400, said("ThrottlingException")),
+        (400, said("TransactionConflictException")),
+        (400, said("ConditionalCheckFailedException")),
+        (400, said("AccessDeniedException")),
+        (400, said("ValidationException")),
+        (500, b""),
+    ]
+
+    async def respond(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        status, body = refused[number]
+        writer.write(http(body, f"{status} so"))
+
+    async with serving(respond) as server:
+        client = client_of(server.url)
+        for _ in refused:
+            with suppress(SeriatimError, ConditionFailed):
+                await client.call("PutItem", {}, until=client.until(5))
+        await client.close()
+    assert client.calls == {"PutItem": len(refused)}
+    reasons = ("throttled", "conflict", "condition", "credentials", "misunderstood", "unanswered")
+    assert client.undone == {("PutItem", reason): 1 for reason in reasons}

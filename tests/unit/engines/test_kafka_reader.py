@@ -13,8 +13,8 @@ from seriatim.domain.limits import KAFKA_PAUSED_RECORDS_MAX
 from seriatim.engines.kafka import event_reader as readers
 from seriatim.engines.kafka import membership as memberships
 from seriatim.engines.kafka.cluster import Cluster, TopicMismatch
-from seriatim.engines.kafka.control import KafkaLag
 from seriatim.engines.kafka.event_reader import KafkaEventReader
+from seriatim.engines.kafka.lag import KafkaLag
 from seriatim.ports.event_log import MESSAGES, Partition, Record
 from tests.contract.consumers import GROUP, Consumer, Crew, fill, read
 from tests.contract.event_engines import PARTITIONS, SOON_S, soon

@@ -20,7 +20,10 @@ from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventW
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event
+from seriatim.ports.accounts import Accounts
+from seriatim.ports.catalog import Catalog
+from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, EventWriter
+from seriatim.ports.message_log import MessageLog
 
 TOPICS = {MESSAGES: 4, MEMBERSHIPS: 2, CHATS: 2, DEAD_LETTERS: 2}
 ANN, BOB, CID = "user_ann", "user_bob", "user_cid"
@@ -31,27 +34,26 @@ T_S = 5.0
 
 
 class Town:
-    """An open folder with a writer on it."""
+    """Open engines, and an ingest on them."""
 
-    def __init__(self, folder: Folder, events: EmbeddedEventLog) -> None:
-        self.folder = folder
+    def __init__(self, log: MessageLog, catalog: Catalog, accounts: Accounts, events: EventWriter) -> None:
         self.clock = SystemClock()
-        self.log = EmbeddedMessageLog(folder)
-        self.catalog = EmbeddedCatalog(folder)
-        self.accounts = EmbeddedAccounts(folder)
-        self.events = EmbeddedEventWriter(events, self.clock)
-        self.ingest = Ingest(log=self.log, events=self.events, clock=self.clock, producer_id="ingest-1")
+        self.log = log
+        self.catalog = catalog
+        self.accounts = accounts
+        self.events = events
+        self.ingest = Ingest(log=log, events=events, clock=self.clock, producer_id="ingest-1")
         self._sent = 0
 
     async def populate(self, messages: int = 5) -> None:
         now_ms = self.clock.now_ms()
         for user_id in PEOPLE:
-            await self.accounts.add_user(_user(user_id, now_ms), timeout_s=T_S)
-            await self.accounts.open_session(_session(user_id, now_ms), timeout_s=T_S)
+            await self.accounts.add_user(user_of(user_id, now_ms, PHONES[user_id]), timeout_s=T_S)
+            await self.accounts.open_session(session_of(user_id, now_ms), timeout_s=T_S)
         await self.accounts.issue_code(_code(now_ms), now_ms=now_ms, timeout_s=T_S)
         await self.add_group(GROUP)
         await self.add_group(EMPTY)
-        direct = _chat(DIRECT, ChatType.DIRECT, now_ms)
+        direct = chat_of(DIRECT, ChatType.DIRECT, now_ms)
         await self.catalog.create_direct(direct, BOB, now_ms=now_ms, timeout_s=T_S)
         for _ in range(messages):
             await self.send(GROUP, ANN)
@@ -60,7 +62,7 @@ class Town:
 
     async def add_group(self, chat_id: str) -> None:
         now_ms = self.clock.now_ms()
-        chat = _chat(chat_id, ChatType.GROUP, now_ms)
+        chat = chat_of(chat_id, ChatType.GROUP, now_ms)
         await self.catalog.create_group(chat, [BOB, CID], now_ms=now_ms, timeout_s=T_S)
         value = chat_created(
             chat,
@@ -84,10 +86,17 @@ class Town:
         return outcome
 
 
+class FolderTown(Town):
+    def __init__(self, folder: Folder, events: EmbeddedEventLog) -> None:
+        writer = EmbeddedEventWriter(events, SystemClock())
+        super().__init__(EmbeddedMessageLog(folder), EmbeddedCatalog(folder), EmbeddedAccounts(folder), writer)
+        self.folder = folder
+
+
 @asynccontextmanager
-async def living_town(path: Path) -> AsyncIterator[Town]:
+async def living_town(path: Path) -> AsyncIterator[FolderTown]:
     folder = Folder.open(path)
-    town = Town(folder, await EmbeddedEventLog.open(folder, TOPICS))
+    town = FolderTown(folder, await EmbeddedEventLog.open(folder, TOPICS))
     try:
         yield town
     finally:
@@ -101,16 +110,16 @@ async def make_town(path: Path, messages: int = 5) -> None:
         await town.populate(messages)
 
 
-def _user(user_id: str, now_ms: int) -> User:
+def user_of(user_id: str, now_ms: int, phone_number: str) -> User:
     at = iso(now_ms)
-    return User(user_id=user_id, phone_number=PHONES[user_id], display_name=user_id[5:], created_at=at, updated_at=at)
+    return User(user_id=user_id, phone_number=phone_number, display_name=user_id[5:], created_at=at, updated_at=at)
 
 
-def _session(user_id: str, now_ms: int) -> Session:
+def session_of(user_id: str, now_ms: int, *, session_id: str = "", device_id: str = "") -> Session:
     return Session(
-        session_id=f"sess_{user_id}",
+        session_id=session_id or f"sess_{user_id}",
         user_id=user_id,
-        device_id=f"device_{user_id}",
+        device_id=device_id or f"device_{user_id}",
         refresh_digest=refresh_digest(user_id),
         created_at_ms=now_ms,
         expires_at_ms=now_ms + 10**9,
@@ -128,13 +137,13 @@ def _code(now_ms: int) -> Code:
     )
 
 
-def _chat(chat_id: str, chat_type: ChatType, now_ms: int) -> Chat:
+def chat_of(chat_id: str, chat_type: ChatType, now_ms: int, *, created_by: str = ANN) -> Chat:
     at = iso(now_ms)
     return Chat(
         chat_id=chat_id,
         chat_type=chat_type,
         name=None if chat_type is ChatType.DIRECT else chat_id,
-        created_by=ANN,
+        created_by=created_by,
         created_at=at,
         updated_at=at,
         member_count=0,

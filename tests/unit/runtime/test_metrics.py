@@ -15,8 +15,9 @@ from seriatim.ports.event_log import MESSAGES, Partition
 from seriatim.protocol.frames import CloseReason
 from seriatim.runtime.counting import CountedLog, DurabilityCounts, Share, Timings
 from seriatim.runtime.logs import set_up
-from seriatim.runtime.metrics import GAP_WINDOW_S, Live, Metrics
-from tests.support.metric_names import ABSENT, PRESENT
+from seriatim.runtime.metrics import GAP_WINDOW_S, Live, Metrics, Tally
+from seriatim.runtime.roles import ALL_ROLES
+from tests.support.metric_names import ABSENT, DISTRIBUTED, PRESENT
 
 LIVE = Live(
     ready=True,
@@ -51,11 +52,31 @@ def _values(metrics: Metrics, live: Live = LIVE, now: float = 0.0) -> dict[str, 
     }
 
 
+def _names(text: bytes) -> set[str]:
+    return {line.split("{")[0].split(" ")[0] for line in text.decode().splitlines() if not line.startswith("#")}
+
+
 def test_every_metric_of_the_table_is_there_from_the_start_except_those_with_a_reason() -> None:
-    text = Metrics("here").text(LIVE, 0.0).decode()
-    names = {line.split("{")[0].split(" ")[0] for line in text.splitlines() if not line.startswith("#")}
+    names = _names(Metrics("here").text(LIVE, 0.0))
     assert [name for name in PRESENT if name not in names] == []
-    assert [name for name in ABSENT if name in names] == []
+    assert [name for name in (*ABSENT, *DISTRIBUTED) if name in names] == []
+
+
+def test_every_metric_of_the_table_is_shown_by_exactly_one_role_of_a_distributed_deployment() -> None:
+    live = msgspec.structs.replace(LIVE, under_replicated=0)
+    shown = [_names(Metrics("here", (role,)).text(live, 0.0)) for role in ALL_ROLES]
+    assert {name: sum(name in names for names in shown) for name in (*PRESENT, *DISTRIBUTED)} == dict.fromkeys(
+        (*PRESENT, *DISTRIBUTED), 1
+    )
+
+
+def test_what_engines_count_by_themselves_is_asked_for_at_every_scrape() -> None:
+    metrics = Metrics("here")
+    counts: dict[tuple[str, ...], int] = {("GetItem",): 1}
+    metrics.tallies.append(lambda: [Tally(name="dynamodb_calls", text="t", labels=("operation",), counts=counts)])
+    assert _values(metrics)['dynamodb_calls_total{operation="GetItem"}'] == 1
+    counts["GetItem",] += 1
+    assert _values(metrics)['dynamodb_calls_total{operation="GetItem"}'] == 2
 
 
 def test_every_sample_of_ours_names_the_instance_and_no_sample_an_id() -> None:
@@ -85,6 +106,7 @@ Told = Callable[[Metrics], object]
         (lambda m: m.durability.allocated(1, 9.0), 'sequence_allocation_latency_seconds_bucket{le="+Inf"}', 1),
         (lambda m: m.durability.published(5, 0.02), "durability_kafka_produce_latency_seconds_sum", 0.02),
         (lambda m: m.gateway.connection_opened(), "gateway_connections_rate_total", 1),
+        (lambda m: m.gateway.repeated(), "gateway_pushes_repeated_total", 1),
         (lambda m: m.gateway.connection_closed(CloseReason.SLOW_CONSUMER), "client_resync_forced_rate_total", 1),
         (
             lambda m: m.gateway.connection_closed(CloseReason.SLOW_CONSUMER),

@@ -12,7 +12,8 @@ from seriatim.engines.rpc.durability import RpcDurability
 from seriatim.runtime import server as server_module
 from seriatim.runtime.assemble import assemble
 from seriatim.runtime.cluster import Cluster, Sizes
-from seriatim.runtime.distributed import DistributedWorld, StorePlace
+from seriatim.runtime.distributed import DistributedWorld
+from seriatim.runtime.dynamodb import StorePlace
 from seriatim.runtime.roles import ALL_ROLES, Role
 from seriatim.runtime.server import CannotStart, Server
 from seriatim.runtime.settings import Settings

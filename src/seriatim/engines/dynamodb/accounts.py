@@ -17,7 +17,7 @@ from seriatim.engines.dynamodb.attributes import Bool, S, n
 from seriatim.engines.dynamodb.client import Request
 from seriatim.engines.dynamodb.message_rows import lacking
 from seriatim.engines.dynamodb.refusals import ConditionFailed, TransactionCancelled
-from seriatim.engines.dynamodb.store import CODES, SESSIONS, SESSIONS_OF_USER, USERS, Store
+from seriatim.engines.dynamodb.store import CODES, SESSIONS, SESSIONS_OF_USER, USERS, Rows, Store
 from seriatim.ports.accounts import Accounts, Sessions
 
 _NO_SUCH_USER = "attribute_not_exists(user_id)"
@@ -28,7 +28,7 @@ _STATUS = {"#status": "status"}
 class DynamoSessions(Sessions):
     """A gateway's handle: it has nothing to write with."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Rows) -> None:
         self._store = store
 
     async def session(self, session_id: str, *, timeout_s: float) -> Session | None:
@@ -39,6 +39,11 @@ class DynamoSessions(Sessions):
 
 class DynamoAccounts(DynamoSessions, Accounts):
     """A handle on the people of a deployment."""
+
+    _store: Store
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
 
     # --- codes ---
 
@@ -74,13 +79,22 @@ class DynamoAccounts(DynamoSessions, Accounts):
         return await self._changed(request, timeout_s)
 
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
         rules.check_sign_in(phone_hash, session, new_user)
         until = self._store.until(timeout_s)
         writes = [self._spending(phone_hash, mac, session, new_user is not None, now_ms), self._opening(session)]
         if new_user is not None:
             writes += self._founding(new_user)
+        writes += self._ending(replaces)  # without conditions, and last: the reasons of the others keep their places
         token = self._store.token()
         try:
             await self._store.patiently(lambda: self._store.transact(writes, token=token, until=until), until=until)
@@ -115,6 +129,10 @@ class DynamoAccounts(DynamoSessions, Accounts):
     def _opening(self, session: Session) -> Request:
         return {"Put": self._store.writing(SESSIONS, {"Item": rows.session_item(session)}, _NO_SUCH_SESSION)}
 
+    def _ending(self, session_ids: Sequence[str]) -> list[Request]:
+        keys = [{"Key": {"session_id": S(session_id)}} for session_id in session_ids]
+        return [{"Delete": self._store.writing(SESSIONS, key)} for key in keys]
+
     def _founding(self, user: User) -> list[Request]:
         return [
             {"Put": self._store.writing(USERS, {"Item": rows.phone_item(user)}, _NO_SUCH_USER)},
@@ -132,12 +150,20 @@ class DynamoAccounts(DynamoSessions, Accounts):
         found = await self._store.pages(SESSIONS, query, rows.SESSION, until=self._store.until(timeout_s))
         return sorted([rows.session_from(item) for item in found], key=rules.age)
 
-    async def open_session(self, session: Session, *, timeout_s: float) -> None:
+    async def open_session(self, session: Session, *, replaces: Sequence[str] = (), timeout_s: float) -> None:
         until = self._store.until(timeout_s)
         request = self._store.writing(SESSIONS, {"Item": rows.session_item(session)}, _NO_SUCH_SESSION)
+        writes, token = [{"Put": request}, *self._ending(replaces)], self._store.token()
+
+        async def attempt() -> None:
+            if replaces:
+                await self._store.transact(writes, token=token, until=until)
+            else:
+                await self._store.put(request, until=until)
+
         try:
-            await self._store.patiently(lambda: self._store.put(request, until=until), until=until)
-        except ConditionFailed:
+            await self._store.patiently(attempt, until=until)
+        except (ConditionFailed, TransactionCancelled):
             raise rules.session_taken() from None
 
     async def rotate(self, session_id: str, *, old: str, new: str, now_ms: int, timeout_s: float) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.engines.dynamodb.connections import Pool
-from seriatim.engines.dynamodb.refusals import refusal
+from seriatim.engines.dynamodb.refusals import reason_of, refusal
 from seriatim.engines.dynamodb.signing import Credentials, Signer
 from seriatim.ports.clock import Clock
 
@@ -25,7 +25,7 @@ _encoder = msgspec.json.Encoder()
 class Client:
     """One endpoint. `credentials` is asked for each call, so that they can be renewed; it must not wait.
 
-    `calls` counts what was sent, by operation.
+    `calls` counts what was sent, by operation, and `undone` what was not done, by operation and reason.
     """
 
     def __init__(self, url: str, *, region: str, credentials: Callable[[], Credentials], clock: Clock) -> None:
@@ -40,6 +40,8 @@ class Client:
         self._credentials = credentials
         self._clock = clock
         self.calls: dict[str, int] = {}
+        self.undone: dict[tuple[str, str], int] = {}
+        self.retries = 0  # counted by whoever repeats a call
 
     @staticmethod
     def until(timeout_s: float) -> float:
@@ -53,10 +55,15 @@ class Client:
         body = _encoder.encode(request)
         head = self._signer.head(self._credentials(), operation, body, self._clock.now_ms())
         self.calls[operation] = self.calls.get(operation, 0) + 1
-        answer = await self._pool.exchange(head + body, until=until)
-        if answer.status == 200:
-            return answer.body
-        raise refusal(operation, answer.status, answer.body)
+        try:
+            answer = await self._pool.exchange(head + body, until=until)
+            if answer.status == 200:
+                return answer.body
+            raise refusal(operation, answer.status, answer.body)
+        except Exception as error:
+            refused = (operation, reason_of(error))
+            self.undone[refused] = self.undone.get(refused, 0) + 1
+            raise
 
     async def close(self) -> None:
         await self._pool.close()

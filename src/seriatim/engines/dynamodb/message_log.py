@@ -18,7 +18,7 @@ from seriatim.engines.dynamodb.chat_rows import MEMBERSHIP, member_key, members_
 from seriatim.engines.dynamodb.client import Request
 from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
 from seriatim.engines.dynamodb.refusals import ConditionFailed, Reason, TransactionCancelled
-from seriatim.engines.dynamodb.store import COUNTERS, DELIVERY, DIRTY_CHATS, KEYS, MEMBERSHIPS, MESSAGES
+from seriatim.engines.dynamodb.store import COUNTERS, DELIVERY, DIRTY_CHATS, KEYS, MEMBERSHIPS, MESSAGES, Store
 from seriatim.engines.dynamodb.together import together
 from seriatim.ports.message_log import (
     Allocation,
@@ -53,6 +53,11 @@ _SLOT_IS_FREE = "attribute_not_exists(chat_id)"
 
 class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
     """A handle on the messages of a deployment."""
+
+    _store: Store
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
 
     @property
     def transaction_items_max(self) -> int:

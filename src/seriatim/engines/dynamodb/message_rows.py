@@ -112,7 +112,10 @@ def key_item(entry: Entry) -> KeyItem:
 
 
 def key_of_item(raw: msgspec.Raw) -> Key:
-    item = KEY.decode(raw)
+    return key_from(KEY.decode(raw))
+
+
+def key_from(item: KeyItem) -> Key:
     return Key(
         client_message_id=item.client_message_id.S,
         message_id=item.message_id.S,

@@ -97,6 +97,22 @@ def refusal(operation: str, status: int, body: bytes) -> Exception:
     return error
 
 
+def reason_of(error: Exception) -> str:
+    """In one word, for metrics. `condition` is an answer like any other: only its caller knows what it means."""
+    match error:
+        case ConditionFailed() | TransactionCancelled():
+            return "condition"
+        case Throttled():
+            return "throttled"
+        case Conflict():
+            return "conflict"
+        case OutcomeUnknown():
+            return "unanswered"
+        case ServiceUnavailable():
+            return "credentials"
+    return "misunderstood"
+
+
 def _error(status: int, kind: str) -> ServiceUnavailable | InternalError:
     if kind in _THROTTLING:
         return Throttled("the store has no capacity at this moment; retry after a pause")

@@ -55,7 +55,15 @@ class EmbeddedAccounts(EmbeddedSessions, Accounts):
         return await self._writer.call("count_attempt", decide, timeout_s=timeout_s)
 
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
         code_key = rows.code_key(phone_hash)
         rules.check_sign_in(phone_hash, session, new_user)
@@ -68,6 +76,7 @@ class EmbeddedAccounts(EmbeddedSessions, Accounts):
                     raise rules.invalid_otp()
                 _put_new_user(view, new_user, phone_hash)
             _put_new_session(view, session)
+            _drop_all(view, replaces)
 
         await self._writer.call("sign_in", decide, timeout_s=timeout_s)
 
@@ -81,8 +90,12 @@ class EmbeddedAccounts(EmbeddedSessions, Accounts):
 
         return await self._writer.look("sessions_of", read, timeout_s=timeout_s)
 
-    async def open_session(self, session: Session, *, timeout_s: float) -> None:
-        await self._writer.call("open_session", lambda view: _put_new_session(view, session), timeout_s=timeout_s)
+    async def open_session(self, session: Session, *, replaces: Sequence[str] = (), timeout_s: float) -> None:
+        def decide(view: View) -> None:
+            _put_new_session(view, session)
+            _drop_all(view, replaces)
+
+        await self._writer.call("open_session", decide, timeout_s=timeout_s)
 
     async def rotate(self, session_id: str, *, old: str, new: str, now_ms: int, timeout_s: float) -> bool:
         def rotated(session: Session | None) -> Session | None:
@@ -100,12 +113,7 @@ class EmbeddedAccounts(EmbeddedSessions, Accounts):
         await self._change("touch", session_id, lambda session: rules.touched(session, now_ms), timeout_s)
 
     async def revoke(self, session_id: str, *, timeout_s: float) -> None:
-        def decide(view: View) -> None:
-            session = rows.SESSION.found(view.get(rows.session_key(session_id)))
-            if session is not None:
-                drop_session(view, session)
-
-        await self._writer.call("revoke", decide, timeout_s=timeout_s)
+        await self._writer.call("revoke", lambda view: _drop_all(view, (session_id,)), timeout_s=timeout_s)
 
     async def add_user(self, user: User, *, timeout_s: float) -> str:
         phone = phone_hash(user.phone_number)
@@ -163,6 +171,13 @@ class EmbeddedAccounts(EmbeddedSessions, Accounts):
 def drop_session(view: View, session: Session) -> None:
     view.delete(rows.session_key(session.session_id))
     view.delete(rows.user_session_key(session.user_id, session.session_id))
+
+
+def _drop_all(view: View, session_ids: Sequence[str]) -> None:
+    for session_id in session_ids:
+        session = rows.SESSION.found(view.get(rows.session_key(session_id)))
+        if session is not None:
+            drop_session(view, session)
 
 
 def _put_new_user(view: View, user: User, phone_hash: str) -> None:

@@ -1,37 +1,33 @@
-"""Topics and lag, for operators and metrics: questions to Kafka that no plane asks."""
+"""Topics, for operators: questions to Kafka that no plane asks."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
     ClusterMetadata,
     ConfigEntry,
     ConfigResource,
-    OffsetSpec,
     ResourceType,
 )
 from confluent_kafka.cimpl import NewTopic
 
 from seriatim.engines.kafka.cluster import Cluster
 from seriatim.engines.kafka.errors import unavailable, unknown
-from seriatim.ports.event_log import Partition
 from seriatim.ports.topics import Topic
 
 T = TypeVar("T")
-_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class KafkaTopicControl:
     """Implements `TopicControl`."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._admin = _admin(cluster)
+        self._admin = quiet_admin(cluster)
 
     async def describe(self, names: Sequence[str], *, timeout_s: float) -> Mapping[str, Topic]:
         found = await self._metadata(timeout_s)
@@ -69,7 +65,7 @@ class KafkaTopicControl:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic.name, incremental_configs=entries)
         (changed,) = self._admin.incremental_alter_configs([resource]).values()
-        await _answered("adjust", changed, timeout_s)
+        await answered("adjust", changed, timeout_s)
 
     async def _metadata(self, timeout_s: float) -> ClusterMetadata:
         try:
@@ -83,68 +79,16 @@ class KafkaTopicControl:
         if not names:
             return {}
         asked = self._admin.describe_configs([ConfigResource(kind, name) for name in names])
-        answers = {resource.name: await _answered("describe", each, timeout_s) for resource, each in asked.items()}
+        answers = {resource.name: await answered("describe", each, timeout_s) for resource, each in asked.items()}
         return {name: {entry.name: str(entry.value) for entry in each.values()} for name, each in answers.items()}
 
 
-class KafkaLag:
-    """How far a group is behind, for metrics. It asks the brokers, so a partition that stands still shows as well."""
-
-    def __init__(self, cluster: Cluster, partitions: Mapping[str, int], group: str) -> None:
-        self._cluster = cluster
-        self._group = group
-        self._admin = _admin(cluster)
-        self._partitions = [Partition(topic, n) for topic, count in partitions.items() for n in range(count)]
-
-    async def records(self, *, timeout_s: float) -> Mapping[Partition, int]:
-        """Records not yet committed, for every partition."""
-        # The commits first: what is handled meanwhile must not make a lag below zero.
-        committed = await self._committed(timeout_s)
-        ends = await self._offsets(self._partitions, _LATEST, timeout_s)
-        fresh = [partition for partition in self._partitions if committed[partition] < 0]
-        begins = await self._offsets(fresh, _EARLIEST, timeout_s)
-        return {each: max(0, ends[each] - begins.get(each, committed[each])) for each in self._partitions}
-
-    async def _committed(self, timeout_s: float) -> Mapping[Partition, int]:
-        """Negative where the group has committed nothing yet."""
-        try:
-            places = await asyncio.to_thread(self._ask_committed, timeout_s)
-        except KafkaException as error:
-            raise unavailable("lag", error.args[0]) from error
-        return {self._partition(place): place.offset for place in places}
-
-    def _ask_committed(self, timeout_s: float) -> list[TopicPartition]:
-        """By a consumer that joins nothing: the admin client's own question ends the process on a fresh broker."""
-        settings = {**self._cluster.client("seriatim-control"), "log_level": 0, "enable.auto.commit": False}
-        consumer = Consumer({**settings, "group.id": self._group})
-        try:
-            return consumer.committed([self._place(partition) for partition in self._partitions], timeout=timeout_s)
-        finally:
-            consumer.close()
-
-    async def _offsets(
-        self, partitions: Sequence[Partition], spec: OffsetSpec, timeout_s: float
-    ) -> Mapping[Partition, int]:
-        if not partitions:
-            return {}
-        asked = self._admin.list_offsets({self._place(partition): spec for partition in partitions})
-        return {
-            self._partition(place): (await _answered("lag", each, timeout_s)).offset for place, each in asked.items()
-        }
-
-    def _place(self, partition: Partition) -> TopicPartition:
-        return TopicPartition(self._cluster.name(partition.topic), partition.number)
-
-    def _partition(self, place: TopicPartition) -> Partition:
-        return Partition(self._cluster.topic(place.topic), place.partition)
-
-
-def _admin(cluster: Cluster) -> AdminClient:
+def quiet_admin(cluster: Cluster) -> AdminClient:
     """Quiet: whatever goes wrong is an exception."""
     return AdminClient({**cluster.client("seriatim-control"), "log_level": 0})
 
 
-async def _answered(operation: str, asked: "Future[T]", timeout_s: float) -> T:
+async def answered(operation: str, asked: "Future[T]", timeout_s: float) -> T:
     try:
         return await _answer(operation, asked, timeout_s)
     except KafkaException as error:

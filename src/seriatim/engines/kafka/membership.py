@@ -9,20 +9,20 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from threading import Condition, Thread
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol
 
 import msgspec
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from seriatim.domain.errors import SeriatimError, ServiceUnavailable
 from seriatim.domain.limits import GROUP_TIMEOUT_S, KAFKA_WAIT_S
 from seriatim.engines.kafka.cluster import Cluster, refuse_mismatch
 from seriatim.engines.kafka.commits import Commits
 from seriatim.engines.kafka.errors import unavailable
-from seriatim.ports.event_log import Headers, Partition, Record
+from seriatim.engines.kafka.records import record_of
+from seriatim.ports.event_log import Partition, Record
 
 LOGGER = logging.getLogger("seriatim.kafka")
-T = TypeVar("T")
 Kind = Literal["assigned", "revoked", "lost"]
 
 
@@ -174,7 +174,7 @@ class Membership:
         while message is not None:
             error = message.error()
             if error is None:
-                record = self._record(message)
+                record = record_of(self._cluster, message)
                 reads.append(Read(record, self._versions.get(record.partition)))
             elif error.fatal():
                 raise KafkaException(error)
@@ -239,17 +239,6 @@ class Membership:
                 self._change = None
             return not change.is_released
 
-    def _record(self, message: Message) -> Record:
-        _, timestamp_ms = message.timestamp()
-        return Record(
-            partition=Partition(self._cluster.topic(_known(message.topic())), _known(message.partition())),
-            offset=_known(message.offset()),
-            key=message.key(),
-            value=message.value(),
-            headers=_headers(message),
-            timestamp_ms=timestamp_ms,
-        )
-
     def _place(self, partition: Partition, offset: int = -1001) -> TopicPartition:
         return TopicPartition(self._cluster.name(partition.topic), partition.number, offset)
 
@@ -284,19 +273,3 @@ def _in_our_words(error: Exception) -> SeriatimError:
         return unavailable("consumer", error.args[0])
     LOGGER.error("consumer: ended by a bug", exc_info=error)
     return ServiceUnavailable("consumer: ended by a bug; it joins again")
-
-
-def _known(value: T | None) -> T:
-    """Every record that was read has a place."""
-    assert value is not None
-    return value
-
-
-def _headers(message: Message) -> Headers:
-    found = message.headers() or []
-    pairs = found.items() if isinstance(found, dict) else found
-    return tuple([(name, _bytes(content)) for name, content in pairs])
-
-
-def _bytes(content: str | bytes | None) -> bytes:
-    return content.encode() if isinstance(content, str) else content or b""

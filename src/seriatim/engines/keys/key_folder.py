@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
+    PublicFormat,
     load_pem_private_key,
     load_pem_public_key,
 )
@@ -106,6 +107,21 @@ class KeyFolder:
             self.reload()
         return kid
 
+    def stage(self, folder: Path) -> str:
+        """Makes the next key in another folder, both halves of it, and returns its kid: here nothing changes.
+
+        So the public half can be everywhere before the private one signs anything.
+        """
+        with _explained(folder):
+            self.reload()
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            there = [each.name.removesuffix(".pem").removesuffix(".pub") for each in folder.glob("*.pem")]
+            kid = _next_kid([*self.kids, *there], self._clock)
+            private = _new_pem()
+            _write(folder / f"{kid}.pub.pem", _public_pem(private))
+            _write(folder / f"{kid}.pem", private)
+        return kid
+
 
 # --- making keys -----------------------------------------------------------------------------------------------------
 
@@ -142,6 +158,11 @@ def _next_kid(kids: Sequence[str], clock: Clock) -> str:
 def _new_pem() -> bytes:
     key = generate_private_key(public_exponent=65537, key_size=SIGNING_KEY_BITS)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _public_pem(private: bytes) -> bytes:
+    public = load_pem_private_key(private, password=None).public_key()
+    return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _write(path: Path, text: bytes) -> None:

@@ -51,7 +51,15 @@ class MemoryAccounts(MemorySessions, Accounts):
         return await self._wire.call("count_attempt", apply, timeout_s=timeout_s)
 
     async def sign_in(
-        self, phone_hash: str, mac: str, session: Session, new_user: User | None, *, now_ms: int, timeout_s: float
+        self,
+        phone_hash: str,
+        mac: str,
+        session: Session,
+        new_user: User | None,
+        *,
+        replaces: Sequence[str] = (),
+        now_ms: int,
+        timeout_s: float,
     ) -> None:
         rows = self._rows
         rules.check_sign_in(phone_hash, session, new_user)
@@ -67,6 +75,7 @@ class MemoryAccounts(MemorySessions, Accounts):
             if new_user is not None:
                 rows.put_user(new_user, phone_hash)
             rows.sessions.add(session.session_id, session, now_ms)
+            self._drop_all(replaces)
 
         await self._wire.call("sign_in", apply, timeout_s=timeout_s)
 
@@ -78,12 +87,13 @@ class MemoryAccounts(MemorySessions, Accounts):
 
         return await self._wire.call("sessions_of", read, timeout_s=timeout_s)
 
-    async def open_session(self, session: Session, *, timeout_s: float) -> None:
+    async def open_session(self, session: Session, *, replaces: Sequence[str] = (), timeout_s: float) -> None:
         rows = self._rows
 
         def apply() -> None:
             self._check_new(session)
             rows.sessions.add(session.session_id, session, session.created_at_ms)
+            self._drop_all(replaces)
 
         await self._wire.call("open_session", apply, timeout_s=timeout_s)
 
@@ -144,6 +154,10 @@ class MemoryAccounts(MemorySessions, Accounts):
             return renamed
 
         return await self._wire.call("rename_user", apply, timeout_s=timeout_s)
+
+    def _drop_all(self, session_ids: Sequence[str]) -> None:
+        for session_id in session_ids:
+            self._rows.sessions.drop(session_id)
 
     def _check_new(self, session: Session) -> None:
         if self._rows.sessions.get(session.session_id) is not None:

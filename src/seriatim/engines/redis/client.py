@@ -4,6 +4,7 @@ Here, and only here, trouble with Redis becomes an error of the domain. No comma
 """
 
 import asyncio
+import re
 from collections.abc import Sequence
 
 import hiredis
@@ -18,6 +19,7 @@ _AWAY = "the routing store is away; try again soon"
 _UNKNOWN = "the routing store did not answer in time; try again"
 _WRONG_SERVER = ("LOADING", "MASTERDOWN", "READONLY")
 """Answers of a server that is not, or not yet, the one to talk to. The next call looks for it anew."""
+_POLICY = re.compile(rb"^maxmemory_policy:(\S+)", re.MULTILINE)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -37,6 +39,7 @@ class RedisClient:
         self._trouble: RedisTrouble = Unreachable("nobody dialled yet")
         self._next_dial_at = 0.0
         self._is_closed = False
+        self.failed_calls = 0  # for metrics
 
     async def call(self, commands: Sequence[Command], *, timeout_s: float) -> list[Reply]:
         """The replies, if none of them is an error. Raises ServiceUnavailable, OutcomeUnknown when time is up."""
@@ -55,8 +58,10 @@ class RedisClient:
             _check(replies, link)
             return Answer(replies, link.server_id)
         except NoAnswer as trouble:
+            self.failed_calls += 1
             raise OutcomeUnknown(_UNKNOWN) from trouble
         except RedisTrouble as trouble:
+            self.failed_calls += 1
             raise ServiceUnavailable(_AWAY) from trouble
 
     @property
@@ -67,6 +72,15 @@ class RedisClient:
     async def ping(self, *, timeout_s: float) -> None:
         """For readiness: returns if Redis does. It also makes the first connection before anybody waits for it."""
         await self.call([("PING",)], timeout_s=timeout_s)
+
+    async def eviction_policy(self, *, timeout_s: float) -> str | None:
+        """What Redis does when its memory is full. None if it does not tell us."""
+        try:
+            [info] = await self.call([("INFO", "memory")], timeout_s=timeout_s)
+        except ServiceUnavailable:
+            return None
+        found = _POLICY.search(info) if isinstance(info, bytes) else None
+        return None if found is None else found[1].decode()
 
     async def close(self) -> None:
         self._is_closed = True

@@ -19,16 +19,22 @@ class Dialer:
     def __init__(self, address: Address) -> None:
         self._address = address
         self._tls = address.tls_context()
+        self.made = self.failed = 0  # connections, for metrics
 
     async def dial(self, lost: Callable[[], None]) -> Link:
         """Ready for commands within `REDIS_DIAL_S`. `lost` is called when the connection ends. Raises RedisTrouble."""
+        self.failed += 1  # until it is made
         try:
             async with asyncio.timeout(limits.REDIS_DIAL_S):
-                if self._address.service is None:
-                    return await self._signed_in(*self._address.hosts[0], lost)
-                return await self._primary(self._address.service, lost)
+                service = self._address.service
+                link = await (
+                    self._signed_in(*self._address.hosts[0], lost) if service is None else self._primary(service, lost)
+                )
         except TimeoutError:
             raise Unreachable(f"Redis did not take a connection within {limits.REDIS_DIAL_S:.0f} s") from None
+        self.failed -= 1
+        self.made += 1
+        return link
 
     async def _primary(self, service: str, lost: Callable[[], None]) -> Link:
         """What the first sentinel says that leads to a primary. A sentinel may be gone, or not know of a failover."""

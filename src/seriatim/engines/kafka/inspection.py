@@ -1,0 +1,138 @@
+"""All records of the event log in Kafka, for checkers: it joins no group and commits nothing, so nobody notices it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+
+import msgspec
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from seriatim.domain.errors import ServiceUnavailable
+from seriatim.domain.limits import (
+    INSPECTED_AT_ONCE_ROWS,
+    INSPECTION_PATIENCE_S,
+    KAFKA_ADMIN_S,
+    KAFKA_FETCHED_KBYTES_MAX,
+    KAFKA_WAIT_S,
+)
+from seriatim.engines.kafka.cluster import Cluster, Settings, refuse_mismatch
+from seriatim.engines.kafka.errors import unavailable
+from seriatim.engines.kafka.records import record_of
+from seriatim.ports.event_log import Record
+from seriatim.ports.inspection import StoredRecords
+
+
+class KafkaInspection(StoredRecords):
+    """librdkafka's consumer serves one caller at a time: so does this."""
+
+    def __init__(self, cluster: Cluster, topics: Sequence[str]) -> None:
+        """Raises `ValueError` for options of the cluster that librdkafka does not take."""
+        self._cluster = cluster
+        self._topics = topics
+        self._counts: Mapping[str, int] = {}
+        try:
+            self._consumer = Consumer(_settings(cluster))
+        except KafkaException as error:
+            raise ValueError(
+                f"the address of Kafka has an option that it does not take: {error.args[0].str()}"
+            ) from error
+
+    async def topics(self) -> Mapping[str, int]:
+        """Raises `TopicMismatch` when one of them is missing: then this is another deployment's Kafka, or none's."""
+        self._counts = await asyncio.to_thread(self._find_topics)
+        return self._counts
+
+    async def records(self, topic: str) -> AsyncIterator[Record]:
+        stretches = await asyncio.to_thread(self._measure, topic)
+        for stretch in stretches:
+            async for message in self._read(stretch):
+                yield record_of(self._cluster, message)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._consumer.close)
+
+    async def _read(self, stretch: "_Stretch") -> AsyncIterator[Message]:
+        """Ends where the log ended when it was measured, or where it ends by now if retention was faster."""
+        loop = asyncio.get_running_loop()
+        self._consumer.assign([TopicPartition(stretch.name, stretch.number, stretch.first)])
+        heard, behind = loop.time(), stretch.end - 1
+        last = stretch.first - 1
+        while last < behind:
+            for message in await asyncio.to_thread(self._take):
+                heard = loop.time()
+                error = message.error()
+                if error is not None:
+                    last = max(last, _passed(error, behind))
+                elif message.partition() == stretch.number and last < behind:
+                    last = message.offset() or 0
+                    yield message
+            if loop.time() - heard > INSPECTION_PATIENCE_S:
+                raise ServiceUnavailable(f"{stretch.name}/{stretch.number}: Kafka sends no records; check the brokers")
+
+    # --- in a thread --------------------------------------------------------------------------------------------------
+
+    def _find_topics(self) -> Mapping[str, int]:
+        try:
+            found = self._consumer.list_topics(timeout=KAFKA_ADMIN_S)
+        except KafkaException as error:
+            raise unavailable("topics", error.args[0]) from error
+        counts = {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
+        names = {topic: self._cluster.name(topic) for topic in self._topics}
+        # Any number of partitions can be looked at; whether it is the right one, `seriatim topics verify` knows.
+        refuse_mismatch(self._cluster, {topic: counts.get(name, 1) for topic, name in names.items()}, counts)
+        return {topic: counts[name] for topic, name in names.items()}
+
+    def _measure(self, topic: str) -> "list[_Stretch]":
+        """The partitions that hold anything at this moment."""
+        name = self._cluster.name(topic)
+        stretches: list[_Stretch] = []
+        for number in range(self._counts[topic]):
+            try:
+                found = self._consumer.get_watermark_offsets(TopicPartition(name, number), timeout=KAFKA_ADMIN_S)
+            except KafkaException as error:
+                raise unavailable("records", error.args[0]) from error
+            if found is None:
+                raise ServiceUnavailable(f"{name}/{number}: Kafka did not say what it holds; check the brokers")
+            first, end = found
+            if first < end:
+                stretches.append(_Stretch(name, number, first, end))
+        return stretches
+
+    def _take(self) -> list[Message]:
+        try:
+            return self._consumer.consume(INSPECTED_AT_ONCE_ROWS, KAFKA_WAIT_S)
+        except KafkaException as error:
+            raise unavailable("records", error.args[0]) from error
+
+
+class _Stretch(msgspec.Struct, frozen=True):
+    """The records of a partition: from `first` up to, and without, `end`."""
+
+    name: str
+    number: int
+    first: int
+    end: int
+
+
+def _settings(cluster: Cluster) -> Settings:
+    """Quiet: whatever goes wrong is an exception. Short fetches: one that waits would hold up the next partition."""
+    return {
+        **cluster.client("seriatim-check"),
+        "log_level": 0,
+        "group.id": cluster.name("seriatim-check"),  # librdkafka insists on one; it is never joined
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "earliest",  # retention may remove what was about to be read
+        "isolation.level": "read_committed",
+        "enable.partition.eof": True,
+        "fetch.wait.max.ms": 10,
+        "queued.max.messages.kbytes": KAFKA_FETCHED_KBYTES_MAX,
+    }
+
+
+def _passed(error: KafkaError, behind: int) -> int:
+    """Up to where an event without a record takes us: the end of a partition is behind all that was asked for."""
+    if error.code() == KafkaError._PARTITION_EOF:
+        return behind
+    if error.fatal() or not error.retriable():
+        raise unavailable("records", error)
+    return -1

@@ -1,0 +1,158 @@
+"""How far a group is behind, and how the log itself is: for metrics and readiness, asked beside everything else.
+
+It asks the brokers, so a partition that nobody reads shows as well.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from seriatim.domain.errors import ServiceUnavailable
+from seriatim.domain.limits import KAFKA_LAG_FETCH_BYTES
+from seriatim.engines.kafka.cluster import Cluster
+from seriatim.engines.kafka.control import answered, quiet_admin
+from seriatim.engines.kafka.errors import unavailable
+from seriatim.ports.event_log import DEAD_LETTERS, Partition
+
+_EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+
+class LogState(msgspec.Struct, frozen=True, kw_only=True):
+    """`oldest_ms` is when the oldest record that is not yet committed was written: None if nothing waits.
+
+    `under_replicated`: partitions of ours that have fewer copies in step than they should.
+    """
+
+    lag: Mapping[Partition, int]
+    oldest_ms: int | None
+    letters: int
+    under_replicated: int
+
+
+class KafkaLag:
+    """Of a group that reads these topics."""
+
+    def __init__(self, cluster: Cluster, partitions: Mapping[str, int], group: str, *, letters: int = 0) -> None:
+        """`letters`: how many partitions the dead letters have."""
+        self._cluster = cluster
+        self._group = group
+        self._admin = quiet_admin(cluster)
+        self._topics = (*partitions, *([DEAD_LETTERS] if letters else ()))
+        self._partitions = [Partition(topic, n) for topic, count in partitions.items() for n in range(count)]
+        self._letters = [Partition(DEAD_LETTERS, number) for number in range(letters)]
+
+    async def look(self, *, timeout_s: float) -> LogState:
+        """Each of its questions may take so long."""
+        next_offsets = await self._next_offsets(timeout_s)
+        ends = await self._offsets([*self._partitions, *self._letters], _LATEST, timeout_s)
+        begins = await self._offsets(self._letters, _EARLIEST, timeout_s)
+        lag = {each: max(0, ends[each] - offset) for each, offset in next_offsets.items()}
+        waiting = {each: next_offsets[each] for each, records in lag.items() if records > 0}
+        return LogState(
+            lag=lag,
+            oldest_ms=await asyncio.to_thread(self._oldest_ms, waiting, timeout_s) if waiting else None,
+            letters=sum([ends[each] - begins[each] for each in self._letters]),
+            under_replicated=await asyncio.to_thread(self._under_replicated, timeout_s),
+        )
+
+    async def records(self, *, timeout_s: float) -> Mapping[Partition, int]:
+        """Records not yet committed, for every partition."""
+        # The commits first: what is handled meanwhile must not make a lag below zero.
+        next_offsets = await self._next_offsets(timeout_s)
+        ends = await self._offsets(self._partitions, _LATEST, timeout_s)
+        return {each: max(0, ends[each] - offset) for each, offset in next_offsets.items()}
+
+    async def _next_offsets(self, timeout_s: float) -> Mapping[Partition, int]:
+        """Where the group goes on: at its commits, or at the beginning where it has none."""
+        try:
+            places = await asyncio.to_thread(self._ask_committed, timeout_s)
+        except KafkaException as error:
+            raise unavailable("lag", error.args[0]) from error
+        for place in places:
+            if place.error is not None:  # or it would look as if nothing was committed
+                raise unavailable("lag", place.error)
+        committed = {self._partition(place): place.offset for place in places}
+        begins = await self._offsets([each for each in self._partitions if committed[each] < 0], _EARLIEST, timeout_s)
+        return {each: begins.get(each, committed[each]) for each in self._partitions}
+
+    def _ask_committed(self, timeout_s: float) -> list[TopicPartition]:
+        """By a consumer that joins nothing: the admin client's own question ends the process on a fresh broker."""
+        consumer = self._consumer()
+        try:
+            return consumer.committed([self._place(partition) for partition in self._partitions], timeout=timeout_s)
+        finally:
+            consumer.close()
+
+    async def _offsets(
+        self, partitions: Sequence[Partition], spec: OffsetSpec, timeout_s: float
+    ) -> Mapping[Partition, int]:
+        if not partitions:
+            return {}
+        asked = self._admin.list_offsets({self._place(partition): spec for partition in partitions})
+        try:
+            return {
+                self._partition(place): (await answered("lag", each, timeout_s)).offset for place, each in asked.items()
+            }
+        except ServiceUnavailable:
+            # Who leads a partition is remembered from before the brokers were restarted, and not looked up again.
+            self._admin = quiet_admin(self._cluster)
+            raise
+
+    def _oldest_ms(self, waiting: Mapping[Partition, int], timeout_s: float) -> int | None:
+        """When the first of the records was written that wait at these offsets, as far as they come in time."""
+        until = time.monotonic() + timeout_s
+        left = dict(waiting)
+        oldest: int | None = None
+        consumer = self._consumer()
+        try:
+            consumer.assign([self._place(partition, offset) for partition, offset in waiting.items()])
+            while left and time.monotonic() < until:
+                for message in consumer.consume(len(left), 0.1):
+                    if message.error() is not None:
+                        continue
+                    partition = Partition(self._cluster.topic(message.topic() or ""), message.partition() or 0)
+                    if left.pop(partition, None) is not None:
+                        _, written_ms = message.timestamp()
+                        oldest = written_ms if oldest is None else min(oldest, written_ms)
+                        consumer.pause([self._place(partition)])
+        except KafkaException as error:
+            raise unavailable("lag", error.args[0]) from error
+        finally:
+            consumer.close()
+        return oldest
+
+    def _under_replicated(self, timeout_s: float) -> int:
+        try:
+            found = self._admin.list_topics(timeout=timeout_s).topics
+        except KafkaException as error:
+            raise unavailable("lag", error.args[0]) from error
+        ours = [found[name] for topic in self._topics if (name := self._cluster.name(topic)) in found]
+        return sum([len(each.isrs) < len(each.replicas) for topic in ours for each in topic.partitions.values()])
+
+    def _consumer(self) -> Consumer:
+        """It never subscribes, so the group does not learn of it; and it commits nothing."""
+        return Consumer(
+            {
+                **self._cluster.client("seriatim-lag"),
+                "log_level": 0,
+                "group.id": self._group,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.message.max.bytes": KAFKA_LAG_FETCH_BYTES,
+                "fetch.wait.max.ms": 100,
+            }
+        )
+
+    def _place(self, partition: Partition, offset: int | None = None) -> TopicPartition:
+        name = self._cluster.name(partition.topic)
+        return (
+            TopicPartition(name, partition.number) if offset is None else TopicPartition(name, partition.number, offset)
+        )
+
+    def _partition(self, place: TopicPartition) -> Partition:
+        return Partition(self._cluster.topic(place.topic), place.partition)

@@ -1,0 +1,49 @@
+"""How far fanout is behind in a log that has to be asked: now and then, so that no scrape of the metrics waits."""
+
+import asyncio
+import logging
+from typing import Protocol
+
+from seriatim.domain.errors import SeriatimError
+from seriatim.domain.limits import KAFKA_LAG_EVERY_S, KAFKA_LAG_RETRY_S, KAFKA_LAG_S
+from seriatim.engines.kafka.lag import LogState
+from seriatim.ports.clock import Clock
+from seriatim.runtime.logs import Seldom
+from seriatim.runtime.world import NO_BACKLOG, Backlog
+
+_log = logging.getLogger("seriatim")
+
+
+class Asks(Protocol):
+    async def look(self, *, timeout_s: float) -> LogState: ...
+
+
+class LagWatch:
+    """`run` it until cancelled. `backlog` is what was last found, and nothing at all while the log does not answer."""
+
+    def __init__(self, log: Asks, clock: Clock) -> None:
+        self.backlog: Backlog = NO_BACKLOG
+        self.answers = True  # until the first question says otherwise
+        self._log = log
+        self._clock = clock
+        self._seldom = Seldom(_log, every_s=60.0)
+
+    async def run(self) -> None:
+        while True:
+            try:
+                found = await self._log.look(timeout_s=KAFKA_LAG_S)
+                self.backlog, self.answers = self._backlog(found), True
+            except SeriatimError as error:
+                # An old number would look like a fine one.
+                self.backlog, self.answers = NO_BACKLOG, False
+                self._seldom.log(logging.WARNING, "lag_unknown", error=error.message)
+            await asyncio.sleep(KAFKA_LAG_EVERY_S if self.answers else KAFKA_LAG_RETRY_S)
+
+    def _backlog(self, found: LogState) -> Backlog:
+        waited_ms = 0 if found.oldest_ms is None else self._clock.now_ms() - found.oldest_ms
+        return Backlog(
+            lag_records=found.lag,
+            lag_s=max(0, waited_ms) / 1000,
+            letters=found.letters,
+            under_replicated=found.under_replicated,
+        )

@@ -1,0 +1,44 @@
+"""What the engines beyond one machine count by themselves, under the names that Prometheus sees."""
+
+from collections.abc import Sequence
+
+from seriatim.engines.dynamodb.client import Client
+from seriatim.engines.redis.client import RedisClient
+from seriatim.engines.redis.dial import Dialer
+from seriatim.engines.redis.push import RedisPushSubscriber
+from seriatim.runtime.metrics import Tally
+
+
+def of_dynamodb(client: Client) -> Sequence[Tally]:
+    return (
+        Tally(
+            name="dynamodb_calls",
+            text="Calls to DynamoDB",
+            labels=("operation",),
+            counts={(operation,): count for operation, count in client.calls.items()},
+        ),
+        Tally(
+            name="dynamodb_refusals",
+            text="Calls that it did not do: by its own word, or because it was not there",
+            labels=("operation", "reason"),
+            counts=dict(client.undone.items()),
+        ),
+        _number("dynamodb_retries", "Calls repeated after a pause, other than those of sends", client.retries),
+    )
+
+
+def of_redis(dialer: Dialer, client: RedisClient) -> Sequence[Tally]:
+    made = "Connections made to Redis: a few at the start, then one for each loss"
+    return (
+        _number("redis_connections", made, dialer.made),
+        _number("redis_dials_failed", "Dials that reached no Redis", dialer.failed),
+        _number("redis_calls_failed", "Calls to Redis without an answer that helps", client.failed_calls),
+    )
+
+
+def of_pushes(subscriber: RedisPushSubscriber) -> Sequence[Tally]:
+    return (_number("redis_parcels_malformed", "Pushes that nobody could read", subscriber.malformed_parcels),)
+
+
+def _number(name: str, text: str, count: int) -> Tally:
+    return Tally(name=name, text=text, counts={(): count})

@@ -1,0 +1,111 @@
+"""For `seriatim trace` and `seriatim counters`: which engines are asked, in a data folder or a deployment of several.
+
+The folder is looked at beside its server; what only the server knows or may do, it is asked for by its socket.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from seriatim.domain.errors import InternalError, SeriatimError, ServiceUnavailable
+from seriatim.engines.embedded.disk import DiskError
+from seriatim.engines.embedded.event_log import EmbeddedEventLog
+from seriatim.engines.embedded.folder import Folder, FolderError
+from seriatim.engines.embedded.glance import Glance
+from seriatim.engines.embedded.inspection import EmbeddedInspection
+from seriatim.engines.embedded.trail import GlanceTrail
+from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.operations.counters import Repair
+from seriatim.operations.topics import PARTITIONS
+from seriatim.operations.trace import Connections, Trace, Tracer, Watermarks
+from seriatim.ports.directory import Registration
+from seriatim.ports.inspection import StoredRows
+from seriatim.ports.trail import Trail
+from seriatim.runtime.desk import CONNECTIONS, REPAIR, AskConnections, FoundConnections, repair_in
+from seriatim.runtime.inside import CannotLook
+from seriatim.runtime.operator import NobodyThere, ServerRefused, ask
+from seriatim.runtime.repairing import RepairOrder
+from seriatim.runtime.settings import EMBEDDED, Settings
+from seriatim.runtime.watch import FANOUT_GROUP
+
+REPAIR_S = 600.0  # a wide gap is closed slot by slot
+T = TypeVar("T")
+Look = Callable[[Tracer], Awaitable[Trace]]
+
+
+def trace(settings: Settings, look: Look) -> Trace:
+    """Raises `CannotLook`."""
+    if settings.store == EMBEDDED:
+        return _run(_trace_folder(settings, look))
+    from seriatim.runtime.tracing_shared import trace_shared
+
+    return _run(trace_shared(settings, look))
+
+
+def repair_counter(settings: Settings, order: RepairOrder) -> Repair:
+    """Raises `CannotLook`, also with why it was refused."""
+    if settings.store != EMBEDDED:
+        from seriatim.runtime.tracing_shared import repair_shared
+
+        return _run(repair_shared(settings, order))
+    try:
+        return ask(settings.data_folder, REPAIR, order, Repair, timeout_s=REPAIR_S)
+    except NobodyThere:
+        return _run(_repair_folder(settings, order))
+    except ServerRefused as refusal:
+        raise CannotLook(str(refusal)) from refusal
+    except OSError as error:
+        raise CannotLook(f"the server on {settings.data} does not answer: {error}") from error
+
+
+def _run(work: Coroutine[object, object, T]) -> T:
+    try:
+        return asyncio.run(work)
+    except (FolderError, DiskError) as error:
+        raise CannotLook(str(error)) from error
+    except (ServiceUnavailable, InternalError) as error:
+        cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
+        raise CannotLook(f"{error.message}{cause}") from error
+    except SeriatimError as error:
+        raise CannotLook(error.message) from error
+
+
+# --- a data folder ----------------------------------------------------------------------------------------------------
+
+
+async def _trace_folder(settings: Settings, look: Look) -> Trace:
+    glance = Glance(settings.data_folder)
+    try:
+        trail = GlanceTrail(glance)
+        connections = _folder_connections(settings)
+        return await look(tracer(EmbeddedInspection(glance), trail, trail.watermarks, connections))
+    finally:
+        glance.close()
+
+
+def _folder_connections(settings: Settings) -> Connections:
+    async def connections(user_ids: Sequence[str]) -> Mapping[str, Sequence[Registration]]:
+        order = AskConnections(tuple(user_ids))
+        try:
+            found = await asyncio.to_thread(ask, settings.data_folder, CONNECTIONS, order, FoundConnections)
+        except NobodyThere:
+            return {}  # no server, no connections
+        except (ServerRefused, OSError, msgspec.MsgspecError) as error:
+            raise ServiceUnavailable("the server did not say who is connected") from error
+        return found.by_user
+
+    return connections
+
+
+async def _repair_folder(settings: Settings, order: RepairOrder) -> Repair:
+    folder = Folder.open(settings.data_folder, create=False)
+    try:
+        return await repair_in(folder, await EmbeddedEventLog.open(folder, PARTITIONS), SystemClock(), order)
+    finally:
+        await folder.close()
+
+
+def tracer(rows: StoredRows, trail: Trail | None, watermarks: Watermarks, connections: Connections | None) -> Tracer:
+    return Tracer(rows, trail, watermarks, connections, group=FANOUT_GROUP)

@@ -1,0 +1,34 @@
+"""The engines that can be inspected, each with a town on it that writes through the ordinary ports."""
+
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+from seriatim.engines.embedded.glance import Glance
+from seriatim.engines.embedded.inspection import EmbeddedInspection
+from seriatim.ports.inspection import Inspection
+from tests.unit.operations.shared_town import shared_town
+from tests.unit.operations.stored_town import Town, living_town
+
+Inspected = tuple[Town, Inspection]
+
+
+@asynccontextmanager
+async def embedded() -> AsyncIterator[Inspected]:
+    with tempfile.TemporaryDirectory(prefix="seriatim-") as root:
+        async with living_town(Path(root) / "data") as town:
+            glance = Glance(town.folder.path)
+            try:
+                yield town, EmbeddedInspection(glance)
+            finally:
+                glance.close()
+
+
+@asynccontextmanager
+async def shared() -> AsyncIterator[Inspected]:
+    async with shared_town() as town, town.inspection() as inspection:
+        yield town, inspection
+
+
+ENGINES: dict[str, Callable[[], AbstractAsyncContextManager[Inspected]]] = {"embedded": embedded, "shared": shared}

@@ -1,0 +1,67 @@
+"""What changes while it is looked at is accused only if it looks wrong however often one looks."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from seriatim.domain.limits import CHECK_LOOKS_MAX
+from seriatim.operations.findings import Findings
+
+WRONG = "it is wrong"
+
+
+class Looks:
+    """What each look finds; the last one goes on for ever."""
+
+    def __init__(self, *found: str | None) -> None:
+        self._found = list(found)
+        self.count = 0
+
+    async def __call__(self) -> str | None:
+        self.count += 1
+        return self._found[min(self.count, len(self._found)) - 1]
+
+
+def passes(*subjects: str) -> Findings:
+    """The second pass, after a first one that suspected these."""
+    first = Findings(lambda rows: None)
+    for subject in subjects:
+        first.violated("R11", subject, WRONG)
+    return Findings(lambda rows: None, first)
+
+
+def accused(findings: Findings) -> Sequence[str]:
+    return [violation.subject for violation in findings.report().shown]
+
+
+async def test_the_first_pass_looks_once_and_suspects() -> None:
+    findings, looks = Findings(lambda rows: None), Looks(WRONG, None)
+    await findings.judge("R11", "chat", looks)
+    assert (looks.count, findings.total) == (1, 1)
+
+
+async def test_what_is_right_at_one_of_many_looks_is_not_accused() -> None:
+    findings, looks = passes("chat"), Looks(*[WRONG] * (CHECK_LOOKS_MAX - 1), None)
+    await findings.judge("R11", "chat", looks)
+    assert (looks.count, accused(findings)) == (CHECK_LOOKS_MAX, [])
+
+
+async def test_what_is_wrong_at_every_look_is_accused() -> None:
+    findings, looks = passes("chat"), Looks(WRONG)
+    await findings.judge("R11", "chat", looks)
+    assert (looks.count, accused(findings)) == (CHECK_LOOKS_MAX, ["chat"])
+
+
+async def test_what_was_right_in_the_first_pass_is_neither_accused_nor_looked_at_again() -> None:
+    findings, looks = passes("another"), Looks(WRONG)
+    await findings.judge("R11", "chat", looks)
+    assert (looks.count, accused(findings)) == (1, [])
+
+
+async def test_of_too_many_suspects_the_rest_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seriatim.operations.findings.CHECK_LOOKS_AGAIN_MAX", CHECK_LOOKS_MAX)
+    findings, looks = passes("one", "two", "three"), [Looks(WRONG) for _ in range(3)]
+    for subject, look in zip(("one", "two", "three"), looks, strict=True):
+        await findings.judge("R11", subject, look)
+    assert [look.count for look in looks] == [CHECK_LOOKS_MAX, 2, 1]
+    assert accused(findings) == ["one", "two", "three"]
