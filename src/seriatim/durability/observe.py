@@ -7,8 +7,8 @@ class DurabilityObserver:
     def allocated(self, count: int, seconds: float) -> None:
         """Slots were allocated, in this time."""
 
-    def persisted(self, count: int) -> None:
-        """Messages were stored."""
+    def persisted(self, chat_id: str, count: int) -> None:
+        """Messages of a chat were stored, in one transaction."""
 
     def answered(self, seconds: float) -> None:
         """A new message was acknowledged, this long after it was admitted."""

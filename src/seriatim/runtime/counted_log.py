@@ -1,13 +1,12 @@
 """The message log of DynamoDB, and what only its caller's runtime wants to know: the plane itself counts nothing."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
 
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.limits import OVERTAKEN_SLOTS_KEPT_MAX
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.dynamodb.store import Store
-from seriatim.ports.message_log import Allocation, Cancelled, Entry, PublishedAhead, SlotPage
+from seriatim.ports.message_log import Allocation, PublishedAhead, SlotPage
 from seriatim.runtime.counting import DurabilityCounts
 
 
@@ -42,19 +41,6 @@ class CountedDynamoLog(DynamoMessageLog):
             raise
         self._counts.behind += isinstance(found, PublishedAhead)
         return found
-
-    async def persist(
-        self,
-        chat_id: str,
-        entries: Sequence[Entry],
-        senders: Sequence[str],
-        *,
-        token: str,
-        now_s: int,
-        timeout_s: float,
-    ) -> Cancelled | None:
-        self._counts.hot.note(chat_id, len(entries))
-        return await super().persist(chat_id, entries, senders, token=token, now_s=now_s, timeout_s=timeout_s)
 
     async def read(self, chat_id: str, *, after: int, limit: int, timeout_s: float) -> SlotPage:
         page = await super().read(chat_id, after=after, limit=limit, timeout_s=timeout_s)

@@ -6,7 +6,7 @@
 import logging
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from seriatim.api.membership import MembershipObserver
 from seriatim.api.observe import ApiObserver
@@ -19,7 +19,7 @@ from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.fanout.observer import Skip
 from seriatim.fanout.observer import Unobserved as FanoutUnobserved
 from seriatim.ports.event_log import Partition
-from seriatim.ports.message_log import Allocation, Cancelled, Entry, PublishedAhead
+from seriatim.ports.message_log import Allocation, PublishedAhead
 from seriatim.protocol.frames import CloseReason
 from seriatim.runtime.hot_chats import HotChats
 from seriatim.runtime.logs import Seldom, described, log_event
@@ -83,7 +83,8 @@ class DurabilityCounts(DurabilityObserver):
         self.slots_allocated += count
         self.allocation.add(seconds)
 
-    def persisted(self, count: int) -> None:
+    def persisted(self, chat_id: str, count: int) -> None:
+        self.hot.note(chat_id, count)
         self.transactions += 1
         self.messages_persisted += count
 
@@ -167,19 +168,6 @@ class CountedLog(EmbeddedMessageLog):
         except SeriatimError:
             self._counts.allocation_errors += 1
             raise
-
-    async def persist(
-        self,
-        chat_id: str,
-        entries: Sequence[Entry],
-        senders: Sequence[str],
-        *,
-        token: str,
-        now_s: int,
-        timeout_s: float,
-    ) -> Cancelled | None:
-        self._counts.hot.note(chat_id, len(entries))
-        return await super().persist(chat_id, entries, senders, token=token, now_s=now_s, timeout_s=timeout_s)
 
 
 _FORCED_TO_SYNC = (CloseReason.SLOW_CONSUMER, CloseReason.LOAD_SHEDDING, CloseReason.UPSTREAM_FAILURE)

@@ -1,4 +1,4 @@
-"""What the runtime sees of the message log on DynamoDB: who was overtaken, who was behind, which chats are hot."""
+"""What the runtime sees of the message log on DynamoDB: who was overtaken, who was behind."""
 
 from collections.abc import AsyncIterator
 
@@ -80,11 +80,3 @@ async def test_an_allocation_that_meets_another_owner_ahead_and_one_that_fails_a
     with pytest.raises(CounterMissing):
         await allocate(log, 1, chat_id="chat_nobody_made")
     assert (counts.behind, counts.allocation_errors) == (1, 1)
-
-
-async def test_what_is_stored_is_counted_for_its_chat(engine: DynamoEngine) -> None:
-    counts = DurabilityCounts()
-    log = CountedDynamoLog(engine.store, counts)
-    await allocate(log, 2)
-    await persist(log, entry(message(1)), entry(message(2)))
-    assert counts.hot._counts == {CHAT: 2}

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from seriatim.domain.limits import HOT_CHAT_PER_MINUTE_MESSAGES, HOT_CHATS_COUNTED_MAX, HOT_CHATS_LOGGED_MAX
+from seriatim.runtime.counting import DurabilityCounts
 from seriatim.runtime.hot_chats import HotChats
 from seriatim.runtime.logs import set_up
 
@@ -60,3 +61,12 @@ def test_only_the_hottest_are_named_and_no_more_are_counted_than_fit(log: io.Str
     assert list(rates) == [
         f"chat_{number}" for number in reversed(range(HOT_CHATS_LOGGED_MAX, 2 * HOT_CHATS_LOGGED_MAX))
     ]
+
+
+def test_what_durability_stores_is_counted_for_its_chat(log: io.StringIO) -> None:
+    counts = DurabilityCounts()
+    counts.hot.tick(0.0)
+    counts.persisted("chat_hot", HOT_CHAT_PER_MINUTE_MESSAGES + 1)
+    counts.persisted("chat_calm", 1)
+    counts.hot.tick(60.0)
+    assert _rates(log) == [{"chat_hot": HOT_CHAT_PER_MINUTE_MESSAGES + 1}]
