@@ -1,4 +1,4 @@
-"""The last words of a run: which real engines were missing, and how many tests therefore said nothing."""
+"""The order of a run, and its last words: which real engines were missing, and how many tests therefore said nothing."""
 
 from collections.abc import Generator, Iterator
 
@@ -6,6 +6,12 @@ import pytest
 from _pytest.terminal import TerminalReporter
 
 from tests.support.real_engines import TITLE, not_run
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What must stay on one worker takes longest, so it begins first; all else keeps its random order."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

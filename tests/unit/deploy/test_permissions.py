@@ -5,12 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.engines.dynamodb.catalog import DynamoRoster
 from seriatim.engines.dynamodb.control import DynamoTableControl
 from seriatim.engines.dynamodb.inspection import DynamoInspection
+from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.dynamodb.reading import Reader
 from seriatim.engines.dynamodb.store import Rows, Store
 from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.operations.counters import CounterDoctor
 from seriatim.operations.permissions import GRANTS, READS, Grant
 from seriatim.operations.tables import TABLES, create, definitions, verify
 from seriatim.runtime.distributed import DistributedWorld
@@ -28,6 +31,7 @@ from tests.contract import (
     users_suite,
 )
 from tests.contract.promises import Promise, keep
+from tests.contract.store_data import CHAT, allocate, entry, found_group, message, persist
 from tests.contract.store_engines import DynamoEngine
 from tests.support.policies import Denied, Need, PolicedClient, allows, needs, policy
 from tests.support.real_dynamodb import PATIENCE_S, PREFIX, CarefulClient, client_with_tables, real_dynamodb
@@ -112,11 +116,33 @@ async def test_the_checker_reads_every_table_that_it_looks_at_with_its_own_right
     assert sorted(looked_at) == sorted({_resource(grant) for grant in GRANTS["check"]})
 
 
+async def test_a_lost_counter_is_repaired_with_exactly_the_rights_of_that_tool(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "RECOVERY_QUIET_S", 0.0)
+    engine, clock = DynamoEngine(), SystemClock()
+    await engine.open()
+    try:
+        await found_group(engine)
+        log = engine.log()
+        await allocate(log)
+        await persist(log, entry(message(1)))
+        await engine.lose_counter(CHAT)
+        police = PolicedClient(engine.client, "counters", prefix=PREFIX)
+        store = Store(police, clock, prefix=PREFIX)
+        doctor = CounterDoctor(DynamoMessageLog(store), DynamoRoster(store), clock, highest_published=lambda chat_id: 1)
+        repair = await doctor.repair(CHAT, margin=1)
+    finally:
+        await engine.close()
+    assert (repair.allocated, repair.sealed) == (2, (2,))
+    assert sorted(police.needs) == _granted("counters")
+
+
 # --- what a policy says -----------------------------------------------------------------------------------------------
 
 
 def test_there_is_a_policy_for_every_role_and_only_those_that_use_the_store_are_allowed_anything() -> None:
-    assert [name for name in GRANTS if name not in ("tables", "check")] == list(ALL_ROLES)
+    assert [name for name in GRANTS if name not in ("tables", "check", "counters")] == list(ALL_ROLES)
     allowed = [role for role in ALL_ROLES if "Allow" in [each["Effect"] for each in policy(role)["Statement"]]]
     assert sorted(allowed) == sorted(ENGINE_USERS["store"])
 
