@@ -1,7 +1,7 @@
 # Seriatim: every task starts here. `make` alone lists them. ARGS="..." is handed through to what a target runs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check simulate golden bench engines deploy-files docs clean
+.PHONY: help setup run test check simulate golden bench engines faults deploy-files docs clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -34,8 +34,12 @@ simulate: $(READY) ## Run 100 000 simulated worlds with faults, e.g. make simula
 golden: $(READY) ## Write the digests of the golden traces anew (after a change of behaviour on purpose)
 	@$(BIN)/python tests/simulation/test_replay.py
 
-bench: $(READY) ## Measure speed beside bare baselines, e.g. make bench ARGS="--quick" or ARGS="--json"
+bench: $(READY) ## Measure speed beside bare baselines, e.g. make bench ARGS="--quick" or ARGS="distributed"
 	@$(BIN)/python -m bench.run $(ARGS)
+
+faults: $(READY) ## Break everything once under load, and write what was measured into docs/faults.md
+	@$(BIN)/python -m tools.engines install
+	@$(BIN)/python -m tools.faults_table $(ARGS)
 
 engines: $(READY) ## Start real Redis, Kafka and DynamoDB Local until Ctrl-C, or only download them: ARGS="install"
 	@exec $(BIN)/python -m tools.engines $(ARGS)

@@ -1,4 +1,4 @@
-"""What is measured, each in a process of its own on one core: our server, the bare store, the bare WebSocket library.
+"""What is measured, each in a process of its own: our server or one role, the bare store, the bare WebSocket library.
 
 `python -m bench.child KIND --core N ...`, started by `bench.processes`. It ends when its standard input does, so none
 is left behind by a bench that was interrupted.
@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.processes import on_a_loop
@@ -22,21 +23,36 @@ from seriatim.domain import limits
 # Set here, in the bench's own process and before anything of the server is imported: no setting can do it.
 LIFTED = {"SEND_RATE_PER_S": 1e9, "SEND_BURST_MAX": 1_000_000_000, "SESSIONS_PER_USER_MAX": 100}
 
+# DynamoDB Local does one thing after another, and shares our cores: a crowd waits seconds for what the real one does at
+# once. So whoever waits has five times the patience, in the same proportions.
+PATIENT = {
+    "STORE_TIMEOUT_S": 5.0,
+    "SLOT_LEASE_S": 7.5,
+    "SEAL_AFTER_S": 10.0,
+    "PUBLISH_TIMEOUT_S": 20.0,
+    "PERSIST_DEADLINE_S": 25.0,
+    "RECONCILE_AFTER_S": 25.0,
+}
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("seriatim", "echo", "broadcast", "store"))
+    parser.add_argument("kind", choices=("seriatim", "role", "echo", "broadcast", "store"))
     parser.add_argument("--core", type=int)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--waiting", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1.0)
-    asked = parser.parse_args()
+    asked, rest = parser.parse_known_args()
+    if rest and asked.kind != "role":
+        parser.error(f"what is {' '.join(rest)}?")
     if asked.core is not None:
         os.sched_setaffinity(0, {asked.core})
     match asked.kind:
         case "seriatim":
             seriatim(asked.data, asked.profile)
+        case "role":
+            role(rest)
         case "echo":
             on_a_loop(library(echoing=True))
         case "broadcast":
@@ -47,9 +63,7 @@ def main() -> None:
 
 def seriatim(data: Path, profile: Path | None) -> None:
     """`seriatim serve --env test` with the limits of `LIFTED`. Its log says where it listens."""
-    for name, value in LIFTED.items():
-        assert hasattr(limits, name), f"there is no limit {name} any more"
-        setattr(limits, name, value)
+    _lift(LIFTED)
     from seriatim.runtime import process
     from seriatim.runtime.settings import Settings
 
@@ -63,6 +77,16 @@ def seriatim(data: Path, profile: Path | None) -> None:
         seen.runcall(process.run, settings)
     finally:
         seen.dump_stats(profile)
+
+
+def role(arguments: Sequence[str]) -> None:
+    """`seriatim gateway ...`, or another role, with the limits of `LIFTED` and `PATIENT`."""
+    _lift({**LIFTED, **PATIENT})
+    from seriatim.cli.main import main as seriatim_main
+
+    _end_with_stdin()
+    sys.argv = ["seriatim", *arguments]
+    seriatim_main()
 
 
 async def library(*, echoing: bool) -> None:
@@ -97,6 +121,12 @@ def store(data: Path, waiting: int, seconds: float) -> None:
     from bench.store import grouped_appends
 
     _say({"event": "result", **grouped_appends(data, waiting, seconds)})
+
+
+def _lift(found: Mapping[str, float]) -> None:
+    for name, value in found.items():
+        assert hasattr(limits, name), f"there is no limit {name} any more"
+        setattr(limits, name, value)
 
 
 def _end_with_stdin() -> None:

@@ -55,11 +55,11 @@ async def gather_people(data: Path, at: Address, *, persons: int) -> People:
     )
     people = People(persons=found, pairs=[""] * (persons // 2), tens=[""] * (persons // 10), hundred="", crowds=[])
     await asyncio.gather(
-        _groups(at, found, people.pairs, [range(each, each + 2) for each in range(0, persons - 1, 2)]),
-        _groups(at, found, people.tens, [range(each, each + 10) for each in range(0, persons - 9, 10)]),
+        groups(at, found, people.pairs, [range(each, each + 2) for each in range(0, persons - 1, 2)]),
+        groups(at, found, people.tens, [range(each, each + 10) for each in range(0, persons - 9, 10)]),
     )
     rest = [""] * (1 + CROWDS)
-    await _groups(at, found, rest, [range(100), *([each, *silent(each)] for each in range(CROWDS))])
+    await groups(at, found, rest, [range(100), *([each, *silent(each)] for each in range(CROWDS))])
     people.hundred, *people.crowds = rest
     return people
 
@@ -68,31 +68,38 @@ async def _sign_in(data: Path, number: int, person: Person, devices: int) -> Non
     order = {"phone_number": f"+49151{number:08d}", "display_name": f"Person {number}", "with_token": True}
     for _ in range(devices):
         reader, writer = await asyncio.open_unix_connection(data / SOCKET)
-        added = msgspec.json.decode(await _post(reader, writer, "/users", order), type=_Added)
+        added = msgspec.json.decode(await post(reader, writer, "/users", order), type=_Added)
         writer.close()
         person.user_id = added.user_id
         person.tokens.append(added.access_token)
 
 
-async def _groups(at: Address, persons: Sequence[Person], into: list[str], members: Sequence[Sequence[int]]) -> None:
+async def groups(at: Address, persons: Sequence[Person], into: list[str], members: Sequence[Sequence[int]]) -> None:
     async def one(number: int) -> None:
         first, *others = [persons[each] for each in members[number]]
         body = {"type": "group", "name": f"Chat {number}", "member_ids": [each.user_id for each in others]}
         reader, writer = await asyncio.open_connection(at.host, at.port)
-        answer = await _post(reader, writer, "/api/v1/chats", body, token=first.tokens[0])
+        answer = await post(reader, writer, "/api/v1/chats", body, token=first.tokens[0])
         writer.close()
         into[number] = msgspec.json.decode(answer, type=_Created).data.chat_id
 
     await in_crowds(one(number) for number in range(len(members)))
 
 
-async def _post(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: object, *, token: str = ""
+async def post(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    path: str,
+    body: object,
+    *,
+    token: str = "",
+    device_id: str = "",
 ) -> bytes:
     text = msgspec.json.encode(body)
     bearer = f"Authorization: Bearer {token}\r\n" if token else ""
+    device = f"X-Device-ID: {device_id}\r\n" if device_id else ""
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n{bearer}"
+        f"POST {path} HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n{bearer}{device}"
         f"Content-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
     )
     writer.write(head.encode() + text)

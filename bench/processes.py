@@ -39,12 +39,13 @@ def on_a_loop(work: Coroutine[object, object, T]) -> T:
 class Child:
     """A process of `bench.child` that listens, or that has told its result."""
 
-    def __init__(self, kind: str, *arguments: str) -> None:
-        pinned = () if MEASURED_CORE is None else ("--core", str(MEASURED_CORE))
+    def __init__(self, kind: str, *arguments: str, core: int | None = MEASURED_CORE) -> None:
+        pinned = () if core is None else ("--core", str(core))
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         self.process = subprocess.Popen(
             (sys.executable, "-m", "bench.child", kind, *pinned, *arguments),
             stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,  # ours is for the figures
             stderr=self._log,
             cwd=ROOT,
             env={name: value for name, value in os.environ.items() if not name.startswith("SERIATIM_")},
@@ -65,8 +66,7 @@ class Child:
         return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
 
     def cpu_s(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        return cpu_s(self.process.pid)
 
     def rss_bytes(self) -> int:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * _PAGE_BYTES
@@ -94,9 +94,15 @@ class Child:
         return found
 
 
+def cpu_s(pid: int) -> float:
+    """What the process has used so far, with all its threads, in the kernel and outside."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
 @contextmanager
-def child(kind: str, *arguments: str) -> Iterator[Child]:
-    started = Child(kind, *arguments)
+def child(kind: str, *arguments: str, core: int | None = MEASURED_CORE) -> Iterator[Child]:
+    started = Child(kind, *arguments, core=core)
     try:
         yield started
     finally:

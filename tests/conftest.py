@@ -1,4 +1,4 @@
-"""The order of a run, and its last words: which real engines were missing, and how many tests therefore said nothing."""
+"""The order of a run, and its last words: which engines were missing, and how many tests therefore said nothing."""
 
 from collections.abc import Generator, Iterator
 
