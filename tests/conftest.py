@@ -1,17 +1,38 @@
 """The order of a run, and its last words: which engines were missing, and how many tests therefore said nothing."""
 
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 from _pytest.terminal import TerminalReporter
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.support.real_engines import TITLE, not_run
+
+# Each of these runs a whole deployment on real engines. Two at once on two cores would disturb each other.
+DEPLOYMENTS = ("test_faults_", "test_misrouted.", "test_roles.")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What must stay on one worker takes longest, so it begins first; all else keeps its random order."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
+    items.sort(key=lambda item: _scope(item.nodeid) != "deployments")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> "OneDeploymentAtATime":
+    """A file stays on one worker, and so do all deployments together."""
+    return OneDeploymentAtATime(config, log)
+
+
+class OneDeploymentAtATime(LoadScopeScheduling):  # type: ignore[misc]
+    def _split_scope(self, nodeid: str) -> str:
+        return _scope(nodeid)
+
+
+def _scope(nodeid: str) -> str:
+    path = nodeid.split("::", 1)[0]
+    return "deployments" if path.startswith("tests/system/") and Path(path).name.startswith(DEPLOYMENTS) else path
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

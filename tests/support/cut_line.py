@@ -1,13 +1,20 @@
-"""A TCP line that a test can cut, mend, or make deaf: a small proxy on 127.0.0.1 before a real server."""
+"""A TCP line that a test can cut, mend, slow down, or make deaf: a small proxy on 127.0.0.1 before a real server."""
 
 import asyncio
+from collections.abc import Coroutine
+
+CHUNKS_LATE_MAX = 1024  # on their way in one direction of a slow connection; then its sender has to wait
 
 
 class CutLine:
-    """`deaf`: connections stand, and nothing passes in either direction, as after a cable was pulled."""
+    """`deaf`: connections stand, and nothing passes in either direction, as after a cable was pulled.
+
+    `delay_s`: how much later everything arrives, in both directions. `target_port` may be set after the start.
+    """
 
     def __init__(self, target_port: int) -> None:
-        self._target_port = target_port
+        self.target_port = target_port
+        self.delay_s = 0.0
         self._server: asyncio.Server | None = None
         self._is_cut = False
         self._open = asyncio.Event()
@@ -63,13 +70,13 @@ class CutLine:
         assert handling is not None
         self._talks.add(handling)
         handling.add_done_callback(self._talks.discard)
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        try:
+            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+        except OSError:  # nobody is there: whoever connected hears the same
+            writer.transport.abort()
+            return
         self._ends |= {writer, far_writer}
-        talks = [asyncio.create_task(self._pass(reader, far_writer, counted=True))]
-        talks.append(asyncio.create_task(self._pass(far_reader, writer)))
-        self._talks |= {*talks}
-        for talk in talks:
-            talk.add_done_callback(self._talks.discard)
+        talks = [self._start(self._pass(reader, far_writer, counted=True)), self._start(self._pass(far_reader, writer))]
         try:
             await asyncio.wait(talks, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -77,11 +84,38 @@ class CutLine:
                 end.transport.abort()
             self._ends -= {writer, far_writer}
 
+    def _start(self, talk: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(talk)
+        self._talks.add(task)
+        task.add_done_callback(self._talks.discard)
+        return task
+
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counted: bool = False) -> None:
+        """What is late is still on its way while more is read: a delay is no narrow pipe."""
+        late: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(CHUNKS_LATE_MAX)
+        loop = asyncio.get_running_loop()
+        writing = self._start(self._write(late, writer))
         try:
             while data := await reader.read(65_536):
                 self.chunks_sent += counted
+                await late.put((loop.time() + self.delay_s, data))
+            await late.put((loop.time() + self.delay_s, b""))
+            await asyncio.wait((writing,))
+        except OSError:
+            pass
+        finally:
+            writing.cancel()
+
+    async def _write(self, late: "asyncio.Queue[tuple[float, bytes]]", writer: asyncio.StreamWriter) -> None:
+        """Until an empty chunk, which is the end."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                due, data = await late.get()
+                await asyncio.sleep(max(0.0, due - loop.time()))
                 await self._open.wait()
+                if not data:
+                    return
                 writer.write(data)
                 await writer.drain()
         except OSError:

@@ -51,6 +51,10 @@ class Process:
     def metrics(self) -> str:
         return self._get("/metrics")[1].decode()
 
+    def metric(self, name: str) -> float:
+        """All its samples together; 0 if there is none."""
+        return sum(float(line.split()[-1]) for line in self.metrics().splitlines() if line.startswith(f"{name}{{"))
+
     def lines(self) -> list[dict[str, Any]]:
         whole, _, _ = self.log_file.read_text(encoding="utf-8").rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]

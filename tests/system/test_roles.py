@@ -5,19 +5,25 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
+from seriatim.domain.partition import partition
+from seriatim.engines.kafka.cluster import Cluster
+from seriatim.operations.topics import PARTITIONS
+from seriatim.ports.event_log import MESSAGES
 from tests.support.real_redis import real_redis
 from tests.system.deployment import Deployment, Process, deployed
 from tests.system.people import Person
-from tests.system.phones import Lost, Phone, Refused, faults, same, signed_in
-from tests.system.server import until
+from tests.system.phones import Lost, Phone, signed_in
+from tests.system.server import WAIT_S, until
+from tests.system.talk import Handset, Talk
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_gateways.py"
 PEOPLE = 6
-PACE_S = 0.15  # below the rate limit
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -37,21 +43,19 @@ async def people_of(deployment: Deployment, first: int, count: int = PEOPLE) -> 
     )
 
 
-async def chatting(deployment: Deployment, first: int) -> tuple[list[Phone], str]:
+async def chatting(deployment: Deployment, first: int) -> Talk:
+    """Enter it. Who loses the own gateway goes to the other one."""
     people = await people_of(deployment, first)
     chat_id = await asyncio.to_thread(people[0].create_group, *people[1:])
-    phones = [Phone(person) for person in people]
-    await asyncio.gather(*(phone.connect() for phone in phones))
-    await asyncio.gather(*(phone.sync(chat_id) for phone in phones))
-    return phones, chat_id
+    gateways = [*deployment.gateways, *deployment.gateways]
+    return Talk([Handset(each, gateways[number % 2 :]) for number, each in enumerate(people)], [chat_id])
 
 
 async def test_a_message_crosses_two_gateways_and_everyone_sees_the_same(deployment: Deployment) -> None:
-    phones, chat_id = await chatting(deployment, 1000)
-    async with Talk(phones, chat_id) as talk:
+    async with await chatting(deployment, 1000) as talk:
         await talk.goes_on()
-    assert talk.refusals == []
-    await _agree(phones, chat_id)
+    assert talk.troubles == []
+    await talk.agrees()
 
 
 def test_the_example_of_the_walkthrough_says_what_the_page_says(deployment: Deployment) -> None:
@@ -84,9 +88,38 @@ async def test_each_process_is_ready_for_its_own_reasons_and_shows_its_own_metri
     assert "rpc_ingest_processes" in shown["gateway"]
 
 
+async def test_after_traffic_the_numbers_of_each_role_have_moved(deployment: Deployment) -> None:
+    async with await chatting(deployment, 1500) as talk:
+        await talk.goes_on()
+    await talk.agrees()
+    expected = {
+        "gateway": ("gateway_connections_rate_total", "gateway_redis_available", "redis_connections_total"),
+        "ingest": (
+            "durability_messages_persisted_rate_total",
+            "durability_persist_latency_seconds_count",
+            "sequence_allocation_latency_seconds_count",
+            "durability_kafka_produce_latency_seconds_count",
+            "durability_dynamodb_available",
+            "durability_kafka_available",
+            "dynamodb_calls_total",
+        ),
+        "fanout": ("fanout_messages_delivered_rate_total", "fanout_rebalances_total", "dynamodb_calls_total"),
+        "api": ("rest_requests_total", "rest_request_latency_seconds_count", "redis_connections_total"),
+    }
+    for role, names in expected.items():
+        of_role = [each for each in deployment.all if each.role == role]
+        for name in names:
+            await asyncio.to_thread(until, partial(_has_moved, of_role, name), f"{role} {name}")
+    await asyncio.to_thread(until, lambda: _lag(deployment) == 0, "fanout has handled everything, and both can tell")
+    for fanout in deployment.fanouts:
+        text = fanout.metrics()
+        assert "under_replicated_partitions{" in text
+        assert "fanout_dlq_depth{" in text
+        assert "fanout_kafka_consumer_lag_seconds{" in text
+
+
 async def test_an_ingest_that_is_told_to_stop_under_load_costs_nobody_an_error(deployment: Deployment) -> None:
-    phones, chat_id = await chatting(deployment, 2000)
-    async with Talk(phones, chat_id) as talk:
+    async with await chatting(deployment, 2000) as talk:
         for ingest in deployment.ingests:
             await talk.goes_on()
             lives = ingest.lives()
@@ -95,33 +128,31 @@ async def test_an_ingest_that_is_told_to_stop_under_load_costs_nobody_an_error(d
             await _back(deployment, ingest, lives)
             assert [line for line in ingest.lines() if line["event"] == "stopped"], "it drained, and was not cut"
         await talk.goes_on()
-    assert talk.refusals == []
-    await _agree(phones, chat_id)
+    assert talk.troubles == []
+    await talk.agrees()
 
 
 async def test_an_ingest_that_is_killed_under_load_loses_nothing_that_was_acknowledged(deployment: Deployment) -> None:
-    phones, chat_id = await chatting(deployment, 3000)
-    async with Talk(phones, chat_id) as talk:
+    async with await chatting(deployment, 3000) as talk:
         for ingest in deployment.ingests:
             await talk.goes_on()
             lives = ingest.lives()
             ingest.signal(signal.SIGKILL)
             await talk.goes_on()
             await _back(deployment, ingest, lives)
-    assert set(talk.refusals) <= {"SERVICE_UNAVAILABLE"}
-    await _agree(phones, chat_id)
+    assert set(talk.troubles) <= {"SERVICE_UNAVAILABLE"}
+    await talk.agrees()
 
 
 async def test_a_killed_gateway_and_a_stopped_fanout_delay_messages_and_lose_none(deployment: Deployment) -> None:
-    phones, chat_id = await chatting(deployment, 4000)
-    async with Talk(phones, chat_id) as talk:
+    async with await chatting(deployment, 4000) as talk:
         for process, how in ((deployment.gateways[0], signal.SIGKILL), (deployment.fanouts[0], signal.SIGTERM)):
             await talk.goes_on()
             lives = process.lives()
             process.signal(how)
             await _back(deployment, process, lives)
         await talk.goes_on()
-    await _agree(phones, chat_id)
+    await talk.agrees()
 
 
 async def test_a_revoked_session_is_closed_on_its_gateway_and_refused_there_even_when_redis_forgot(
@@ -140,55 +171,44 @@ async def test_a_revoked_session_is_closed_on_its_gateway_and_refused_there_even
         await phone.connect()
 
 
+async def test_s35_a_record_nobody_understands_is_buried_in_kafka_and_its_partition_flows(
+    deployment: Deployment,
+) -> None:
+    async with await chatting(deployment, 6000) as talk:
+        await talk.goes_on()
+        buried = _sum(deployment.fanouts, "fanout_dlq_rate_total")
+        await asyncio.to_thread(_poison, deployment, talk.chats[0])
+        await talk.until(lambda: _sum(deployment.fanouts, "fanout_dlq_rate_total") == buried + 1, "a dead letter")
+        await talk.goes_on()
+    await talk.agrees()
+
+
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 
-class Talk:
-    """Everybody writes, each message until it is acknowledged, for as long as the block lasts."""
+def _poison(deployment: Deployment, chat_id: str) -> None:
+    """Writes rubbish where the events of this chat are."""
+    cluster = Cluster.parse(deployment.engines["SERIATIM_EVENTS"])
+    producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
+    producer.produce(cluster.name(MESSAGES), b"{", chat_id.encode(), partition(chat_id, PARTITIONS[MESSAGES]))
+    assert producer.flush(WAIT_S) == 0
 
-    def __init__(self, phones: Sequence[Phone], chat_id: str) -> None:
-        self.refusals: list[str] = []
-        self._phones = phones
-        self._chat_id = chat_id
-        self._over = False
-        self._writing: list[asyncio.Task[None]] = []
 
-    async def __aenter__(self) -> "Talk":
-        self._writing = [asyncio.create_task(self._write(phone)) for phone in self._phones]
-        return self
+def _sum(processes: Sequence[Process], name: str) -> float:
+    """Over all processes and labels."""
+    lines = [line for each in processes for line in each.metrics().splitlines() if line.startswith(f"{name}{{")]
+    return sum(float(line.rpartition(" ")[2]) for line in lines)
 
-    async def __aexit__(self, *reason: object) -> None:
-        self._over = True
-        await asyncio.gather(*self._writing)
 
-    async def goes_on(self) -> None:
-        """Returns once everybody has got two more messages through."""
-        wanted = {phone: len(phone.acks) + 2 for phone in self._phones}
-        for phone, count in wanted.items():
-            await phone.until(lambda phone=phone, count=count: len(phone.acks) >= count)  # type: ignore[misc]
+def _has_moved(processes: Sequence[Process], name: str) -> bool:
+    return _sum(processes, name) > 0
 
-    async def _write(self, phone: Phone) -> None:
-        number = 0
-        while not self._over:
-            number += 1
-            try:
-                await phone.send(self._chat_id, f"{phone.person.phone_number} says {number}")
-            except (Refused, Lost) as trouble:
-                await self._repeat(phone, trouble)
-            await asyncio.sleep(PACE_S)
 
-    async def _repeat(self, phone: Phone, trouble: Refused | Lost) -> None:
-        while phone.owed[self._chat_id]:
-            if isinstance(trouble, Refused):
-                self.refusals.append(trouble.error["code"])
-            await asyncio.sleep(2 * PACE_S)
-            try:
-                if isinstance(trouble, Lost):
-                    await phone.connect()
-                    await phone.sync(self._chat_id)
-                await phone.pay(self._chat_id)
-            except (Refused, Lost) as again:
-                trouble = again
+def _lag(deployment: Deployment) -> float | None:
+    """Of the whole group, as both of its processes see it; None while one of them has not looked yet."""
+    if any("fanout_kafka_consumer_lag{" not in each.metrics() for each in deployment.fanouts):
+        return None
+    return _sum(deployment.fanouts, "fanout_kafka_consumer_lag")
 
 
 async def _back(deployment: Deployment, process: Process, lives: int) -> None:
@@ -196,15 +216,3 @@ async def _back(deployment: Deployment, process: Process, lives: int) -> None:
     await asyncio.to_thread(process.comes_back, lives)
     for each in deployment.all:
         await asyncio.to_thread(until, each.is_ready, f"{each.name} is ready")
-
-
-async def _agree(phones: Sequence[Phone], chat_id: str) -> None:
-    """Everyone has everything, once, in the same order, and so does the history."""
-    history = [same(each) for each in await asyncio.to_thread(phones[0].person.history, chat_id)]
-    await asyncio.gather(*(phone.has(len(history), chat_id) for phone in phones))
-    await asyncio.gather(*(phone.hang_up() for phone in phones))
-    assert faults(phones) == []
-    assert len({each["client_message_id"] for each in history}) == len(history)
-    for phone in phones:
-        assert phone.owed[chat_id] == {}
-        assert phone.messages(chat_id) == history

@@ -1,0 +1,137 @@
+"""Every fault that is tried on the real thing: what users see of it and what is kept, in words.
+
+The tests take their rows from here, and `make faults` writes them with what was measured into docs/faults.md.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """`name` is the row's key: the same in the tests, in the report and in the table."""
+
+    name: str
+    users: str
+    kept: str
+
+
+def all_faults() -> Iterator[Fault]:
+    """In the order of the table."""
+    for table in (ENGINE_KILLED, ENGINE_STOOD_STILL, ENGINE_RESTARTED):
+        yield from table.values()
+    yield FLUSHED
+    for table in (KILLED, STOOD_STILL, RESTARTED, CUT, SLOW):
+        yield from table.values()
+
+
+_ALL = "everything that was acknowledged"
+_UNSURE = (
+    "everything that was acknowledged; a refused message is stored once or not at all, its repetition is recognised"
+)
+_NOT_REDIS = (
+    "everything: registrations are made anew, counters of rate limits begin again, revocations are asked of DynamoDB"
+)
+_NOTHING_THERE = "everything: it keeps nothing of its own"
+
+
+def _named(subject: str, how: str, **rows: tuple[str, str]) -> Mapping[str, Fault]:
+    return {who: Fault(f"{subject}{_NAMES.get(who, who)} {how}", users, kept) for who, (users, kept) in rows.items()}
+
+
+_NAMES = {
+    "all_dynamodb": "all roles and DynamoDB",
+    "all_kafka": "all roles and Kafka",
+    "all_redis": "all roles and Redis",
+    "gateway_ingest": "one gateway and both ingests",
+    "client_gateway": "clients and one gateway",
+}
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+ENGINE_KILLED = _named(
+    "",
+    "is killed (`kill -9`) and started again",
+    DynamoDB=(
+        "sends, syncs and REST are refused at once; after five failures a gateway's breaker refuses for 30 s more",
+        _UNSURE,
+    ),
+    Kafka=(
+        "sends wait up to 5 s, then are refused; after five failures an ingest's breaker refuses for 30 s more",
+        _UNSURE + "; what was stored and not yet published is published without anybody's help",
+    ),
+    Redis=("no error: new messages come when it is back, and newcomers wait with connecting", _NOT_REDIS),
+)
+ENGINE_STOOD_STILL = _named(
+    "",
+    "stands still for 6 s (SIGSTOP)",
+    DynamoDB=("sends and REST wait for their timeouts, then are refused; the breaker opens as after a kill", _UNSURE),
+    Kafka=("sends wait up to 5 s, then are refused; five failures would open the breaker, as after a kill", _UNSURE),
+    Redis=("no error: new messages come when it wakes, REST asks without its limits", _ALL),
+)
+ENGINE_RESTARTED = _named(
+    "",
+    "is restarted in order",
+    DynamoDB=("as after a kill", _UNSURE),
+    Kafka=("sends wait until it is back; as after a kill if that takes long", _UNSURE),
+    Redis=("as after a kill: it comes back empty", _NOT_REDIS),
+)
+FLUSHED = Fault(
+    "Redis forgets everything (`FLUSHALL`) while all connections stand",
+    "no error; who only reads sees new messages late, until the gateway registers everybody anew (each 24 to 30 s)",
+    _NOT_REDIS,
+)
+
+# --- roles ------------------------------------------------------------------------------------------------------------
+
+KILLED = _named(
+    "one ",
+    "is killed (`kill -9`)",
+    gateway=("its clients lose their connection, connect to the other one, sync, and repeat what is open", _UNSURE),
+    ingest=("sends under way there are refused at once; the repetition goes to the other one", _UNSURE),
+    fanout=(
+        "who only reads sees new messages of its partitions when Kafka has missed it for 30 s; who writes, at once",
+        _NOTHING_THERE,
+    ),
+    api=("REST does not answer until it is started again (run two); chats go on", _ALL),
+)
+STOOD_STILL = _named(
+    "one ",
+    "stands still (SIGSTOP)",
+    gateway=("after 10 s without an answer its clients connect to the other one", _UNSURE),
+    ingest=(
+        "sends of its chats are refused after 3 s of silence; the repetition goes to the other one",
+        _UNSURE + "; what it finds when it wakes is too late, and is not stored",
+    ),
+    fanout=("new messages of its partitions come when it wakes, to those who only read", _NOTHING_THERE),
+    api=("REST answers when it wakes (run two); chats go on", _ALL),
+)
+RESTARTED = _named(
+    "one ",
+    "is restarted (SIGTERM)",
+    gateway=("its clients are told to connect elsewhere, and do", _ALL),
+    ingest=("nothing: its chats move to the other one, in order", _ALL),
+    fanout=("nothing, or a short delay while its partitions move", _NOTHING_THERE),
+    api=("requests under way are answered, new ones not until it is back (run two); chats go on", _ALL),
+)
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+CUT = _named(
+    "the line between ",
+    "is cut for 2 s",
+    all_dynamodb=("as if DynamoDB was killed", _UNSURE),
+    all_kafka=("sends wait until it is mended", _ALL),
+    all_redis=("no error: new messages come when it is mended", _ALL),
+    gateway_ingest=("what was under way is refused, the next sends wait until it is mended", _UNSURE),
+    client_gateway=("clients connect by another gateway, sync, and repeat what is open", _UNSURE),
+)
+SLOW = _named(
+    "the line between ",
+    "is slow (200 ms each way)",
+    all_dynamodb=("each message waits for two to four answers of the store: about 2 s under load", _ALL),
+    all_kafka=("acks and new messages come half a second later", _ALL),
+    all_redis=("acks as ever, new messages some tenths of a second later", _ALL),
+    gateway_ingest=("acks at this gateway come 0.4 s later", _ALL),
+    client_gateway=("everything at this gateway comes 0.2 s later", _ALL),
+)

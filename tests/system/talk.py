@@ -1,0 +1,229 @@
+"""People who go on writing while things break, with clients as users have them, and what they saw of it.
+
+A client repeats with the same id what was not acknowledged, goes to another gateway when its own is gone, and syncs.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from seriatim.domain.limits import CLIENT_GREETING_WAIT_S, CLIENT_SEND_UNANSWERED_S
+from tests.system.people import Person, Place
+from tests.system.phones import Json, Lost, Phone, Refused, faults, same
+
+PACE_S = 0.25  # between two messages of one person: below the rate limit, and two cores can do something else, too
+RETRY_S = 0.3  # clients of real people wait longer and longer; here the time of the server is to be seen, not theirs
+LOOK_S = 0.02
+PATIENCE_S = 120.0  # an open breaker takes 30 s of it, and a machine that does much else may take the rest
+
+
+class Moment(NamedTuple):
+    """When a message was acknowledged or seen, and at which gateway."""
+
+    at: float
+    port: int
+    chat_id: str
+
+
+class Handset(Phone):
+    """`gateways`: its own first, then where it goes when that is gone. `troubles`: when, and what the user saw.
+
+    Whoever is `impatient` gives up what was refused once, and writes something else.
+    """
+
+    def __init__(self, person: Person, gateways: Sequence[Place], *, impatient: bool = False) -> None:
+        super().__init__(person)
+        self.acked_at: dict[str, Moment] = {}  # by message_id: of the own ones
+        self.seen_at: dict[str, Moment] = {}  # by message_id: of the others
+        self.waits: list[tuple[float, float]] = []  # when something was written, and how long it took
+        self.given_up: list[str] = []
+        self.troubles: list[tuple[float, str]] = []
+        self.refused_after: list[float] = []  # how long it took to be refused
+        self._gateways = gateways
+        self._impatient = impatient
+        self._at = 0
+
+    async def connect(self) -> None:
+        self.person.gateway = self._gateways[self._at % len(self._gateways)]
+        try:
+            async with asyncio.timeout(CLIENT_GREETING_WAIT_S):
+                await super().connect()
+        except (Lost, TimeoutError) as error:
+            await self.drop()
+            raise Lost(str(error) or "nobody greeted") from None
+
+    async def drop(self) -> None:
+        """Ends the connection without a word, as a client does that has waited long enough."""
+        if self._socket is not None:
+            self._socket.transport.abort()
+        await self.gone()
+
+    async def say(self, chat_id: str, content: str, chats: Sequence[str]) -> None:
+        """Returns once it is acknowledged, or its writer has given it up after a refusal."""
+        began = time.monotonic()
+        try:
+            await self.send(chat_id, content)
+        except (Refused, Lost) as trouble:
+            await self._insist(chat_id, trouble, chats)
+        self.waits.append((began, time.monotonic() - began))
+
+    async def _insist(self, chat_id: str, trouble: Refused | Lost, chats: Sequence[str]) -> None:
+        while self.owed[chat_id]:
+            self.troubles.append((time.monotonic(), _seen(trouble)))
+            if isinstance(trouble, Refused) and self._impatient:
+                self.given_up += self.owed[chat_id]
+                self.owed[chat_id].clear()
+                break
+            await asyncio.sleep(RETRY_S)
+            try:
+                if isinstance(trouble, Lost):
+                    await self._move()
+                await self._catch_up(chats)
+                await self.pay(chat_id)
+            except (Refused, Lost) as again:
+                trouble = again
+
+    async def listen(self, chats: Sequence[str]) -> None:
+        """Until cancelled, and wherever it can."""
+        assert self._reading is not None
+        while True:
+            await asyncio.wait((self._reading,))  # which goes on if we are cancelled
+            self.troubles.append((time.monotonic(), _seen(Lost())))
+            while self._reading.done() or not all(map(self._synced.get, chats)):
+                await asyncio.sleep(RETRY_S)
+                with suppress(Refused, Lost):
+                    if self._reading.done():
+                        await self._move()
+                    await self._catch_up(chats)
+
+    async def _move(self) -> None:
+        self._at += 1
+        await self.connect()
+
+    async def _catch_up(self, chats: Sequence[str]) -> None:
+        """A connection begins with a sync of each chat; a refused one is repeated like anything else."""
+        for chat_id in chats:
+            if not self._synced.get(chat_id):
+                await self.sync(chat_id)
+
+    async def _ask(self, question: str, frame: Json) -> Json:
+        began = time.monotonic()
+        try:
+            async with asyncio.timeout(CLIENT_SEND_UNANSWERED_S):
+                return await super()._ask(question, frame)
+        except Refused:
+            self.refused_after.append(time.monotonic() - began)
+            raise
+        except TimeoutError:
+            await self.drop()
+            raise Lost("no answer") from None
+
+    def _acked(self, ack: Json) -> None:
+        super()._acked(ack)
+        self.acked_at.setdefault(ack["message_id"], self._now(ack["chat_id"]))
+
+    def _keep(self, message: Json, *, pushed: bool) -> None:
+        super()._keep(message, pushed=pushed)
+        # An own message that comes by a sync is as good as its ack.
+        known = self.acked_at if message["sender_id"] == self.person.user_id else self.seen_at
+        known.setdefault(message["message_id"], self._now(message["chat_id"]))
+
+    def _now(self, chat_id: str) -> Moment:
+        return Moment(time.monotonic(), (self.person.gateway or self.person.server).port, chat_id)
+
+
+class Talk:
+    """Everybody writes to all chats in turn, each message until it is acknowledged, for as long as the block lasts.
+
+    But for the last `silent` of them, who only read: an ack would tell their gateway what they have missed.
+    """
+
+    def __init__(self, phones: Sequence[Handset], chats: Sequence[str], *, silent: int = 0) -> None:
+        self.phones = phones
+        self.chats = chats
+        self.writers, self._readers = phones[: len(phones) - silent], phones[len(phones) - silent :]
+        self._over = False
+        self._writing: list[asyncio.Task[None]] = []
+        self._reading: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> "Talk":
+        await asyncio.gather(*(phone.connect() for phone in self.phones))
+        await asyncio.gather(*(phone.sync(chat_id) for phone in self.phones for chat_id in self.chats))
+        self._writing = [asyncio.create_task(self._write(number)) for number in range(len(self.writers))]
+        self._reading = [asyncio.create_task(phone.listen(self.chats)) for phone in self._readers]
+        return self
+
+    async def __aexit__(self, *reason: object) -> None:
+        self._over = True
+        failed = reason[0] is not None
+        for task in (*self._reading, *(self._writing if failed else ())):
+            task.cancel()
+        await asyncio.gather(*self._reading, return_exceptions=True)
+        await asyncio.gather(*self._writing, return_exceptions=failed)
+        if failed:
+            await asyncio.gather(*(phone.drop() for phone in self.phones))
+
+    @property
+    def troubles(self) -> list[str]:
+        """What users were told, one code for each time."""
+        return [what for phone in self.phones for _, what in phone.troubles]
+
+    async def goes_on(self) -> None:
+        """Returns once everybody has got two more messages through."""
+        wanted = [(phone, len(phone.acked_at) + 2) for phone in self.writers]
+        await self.until(lambda: all(len(phone.acked_at) >= count for phone, count in wanted), "everybody is heard")
+
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Waits for what must come, and hears of it soon if the talk has ended with a bug."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            for task in (*self._writing, *self._reading):
+                if task.done():
+                    task.result()
+            assert time.monotonic() < deadline, f"not within {PATIENCE_S:g} s: {what}"
+            await asyncio.sleep(LOOK_S)
+
+    async def _write(self, place: int) -> None:
+        phone, number = self.writers[place], place
+        await asyncio.sleep(PACE_S * place / len(self.writers))
+        while not self._over:
+            number += 1
+            await phone.say(self.chats[number % len(self.chats)], f"number {number} of person {place}", self.chats)
+            await asyncio.sleep(PACE_S)
+
+    async def agrees(self) -> None:
+        """Everyone has everything, once, in the same order, and so does the history. Then all hang up."""
+        reader = self.phones[0].person
+        acked = {message_id for phone in self.phones for message_id in phone.acked_at}
+        given_up = {key for phone in self.phones for key in phone.given_up}
+        for chat_id in self.chats:
+            history = [same(each) for each in await asyncio.to_thread(reader.history, chat_id)]
+            try:
+                await asyncio.gather(*(phone.has(len(history), chat_id) for phone in self.phones))
+            except TimeoutError:
+                raise AssertionError(f"not seen in time: {self._unseen(chat_id, history)}") from None
+            assert [phone.messages(chat_id) == history for phone in self.phones] == [True] * len(self.phones)
+            keys = [each["client_message_id"] for each in history]
+            assert len(dict.fromkeys(keys)) == len(keys), "a message is there twice"
+            stored = {each["message_id"] for each in history if each["client_message_id"] not in given_up}
+            assert stored <= acked, "what nobody gave up was acknowledged"
+            acked -= {each["message_id"] for each in history}
+        assert acked == set(), "what was acknowledged is stored"
+        await asyncio.gather(*(phone.hang_up() for phone in self.phones))
+        assert faults(self.phones) == []
+        assert [phone.owed for phone in self.phones if any(phone.owed.values())] == []
+
+    def _unseen(self, chat_id: str, history: Sequence[Json]) -> Mapping[str, Sequence[Json]]:
+        """By whom, and what."""
+        return {
+            f"person {number}": [each for each in history if each not in phone.messages(chat_id)]
+            for number, phone in enumerate(self.phones)
+            if len(phone.messages(chat_id)) < len(history)
+        }
+
+
+def _seen(trouble: Refused | Lost) -> str:
+    """As it stands in a table."""
+    return str(trouble.error["code"]) if isinstance(trouble, Refused) else "connection lost"

@@ -1,0 +1,114 @@
+"""Each engine is killed, stands still, is restarted or forgets while people write: nothing is lost, all comes back."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from seriatim.domain.limits import PERSIST_DEADLINE_S
+from tests.support.real_redis import ask, client_of
+from tests.system.deployment import Process
+from tests.system.fault_list import ENGINE_KILLED, ENGINE_RESTARTED, ENGINE_STOOD_STILL, FLUSHED
+from tests.system.phones import Phone, Refused, faults, same
+from tests.system.stage import Stage, staged
+from tools.engines.engine import Engine
+from tools.engines.engines import Engines
+
+pytestmark = pytest.mark.timeout(300)
+
+STILL_S = PERSIST_DEADLINE_S + 1  # longer than any timeout on the way of a message
+
+
+@pytest.fixture(scope="module")
+def staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, Engines]]:
+    with staged(tmp_path_factory.mktemp("faults")) as both:
+        yield both
+
+
+@pytest.fixture
+def stage(staging: tuple[Stage, Engines]) -> Stage:
+    return staging[0]
+
+
+@pytest.fixture
+def engines(staging: tuple[Stage, Engines]) -> Engines:
+    return staging[1]
+
+
+@pytest.mark.parametrize("name", ["DynamoDB", "Kafka", "Redis"])
+async def test_an_engine_that_is_killed_and_started_again_costs_time_and_no_message(
+    stage: Stage, engines: Engines, name: str
+) -> None:
+    """Redis comes back empty."""
+    engine = _engine(engines, name)
+    async with stage.enduring(ENGINE_KILLED[name]) as storm:
+        await asyncio.to_thread(engine.kill)
+        await (storm.talk.goes_on() if name == "Redis" else storm.noticed())
+        if name == "DynamoDB":
+            # S28: after five failures everybody is refused without asking, until a probe gets through.
+            await storm.talk.until(lambda: all(_open(each) for each in stage.deployment.gateways), "breakers open")
+        await asyncio.to_thread(engine.start)
+    assert not any(_open(each) for each in stage.deployment.gateways)
+
+
+@pytest.mark.parametrize("name", ["DynamoDB", "Kafka", "Redis"])
+async def test_an_engine_that_stands_still_for_longer_than_all_timeouts_costs_time_and_no_message(
+    stage: Stage, engines: Engines, name: str
+) -> None:
+    engine = _engine(engines, name)
+    async with stage.enduring(ENGINE_STOOD_STILL[name]):
+        await asyncio.to_thread(engine.pause)
+        try:
+            await asyncio.sleep(STILL_S)
+        finally:
+            engine.resume()
+
+
+@pytest.mark.parametrize("name", ["DynamoDB", "Kafka", "Redis"])
+async def test_an_engine_that_is_restarted_in_order_costs_time_and_no_message(
+    stage: Stage, engines: Engines, name: str
+) -> None:
+    engine = _engine(engines, name)
+    async with stage.enduring(ENGINE_RESTARTED[name]):
+        await asyncio.to_thread(engine.stop)
+        await asyncio.to_thread(engine.start)
+
+
+async def test_s43_everybody_is_found_again_within_a_heartbeat_after_redis_forgot_everything(
+    stage: Stage, engines: Engines
+) -> None:
+    """No connection breaks, so nobody is told that anything was lost."""
+    async with stage.enduring(FLUSHED) as storm, client_of(engines.redis_url) as client:
+        assert await ask(client, "FLUSHALL") is not None
+    assert storm.talk.troubles == []
+
+
+async def test_s41_a_message_refused_while_kafka_stood_still_is_published_once_by_its_repetition(
+    stage: Stage, engines: Engines
+) -> None:
+    ann, bob = (Phone(each) for each in stage.people[:2])
+    ann.person.gateway, bob.person.gateway = stage.deployment.gateways
+    chat_id = await asyncio.to_thread(ann.person.create_group, bob.person)
+    for phone in (ann, bob):
+        await phone.connect()
+        await phone.sync(chat_id)
+    await asyncio.to_thread(engines.kafka.pause)
+    try:
+        with pytest.raises(Refused, match="SERVICE_UNAVAILABLE"):
+            await ann.send(chat_id, "is anybody there?")
+    finally:
+        engines.kafka.resume()
+    await ann.pay(chat_id)
+    await bob.has(1, chat_id)
+    await asyncio.gather(ann.hang_up(), bob.hang_up())
+    assert faults((ann, bob)) == []
+    history = await asyncio.to_thread(ann.person.history, chat_id)
+    assert [same(each) for each in history] == bob.messages(chat_id) == ann.messages(chat_id)
+
+
+def _open(gateway: Process) -> bool:
+    return gateway.metric("gateway_circuit_breaker_open") > 0
+
+
+def _engine(engines: Engines, name: str) -> Engine:
+    return {"DynamoDB": engines.dynamodb, "Kafka": engines.kafka, "Redis": engines.redis}[name]
