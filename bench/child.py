@@ -7,17 +7,22 @@ is left behind by a bench that was interrupted.
 import argparse
 import asyncio
 import cProfile
+import itertools
 import json
 import os
 import resource
 import signal
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
+
+from websockets.asyncio.server import ServerConnection, broadcast, serve
 
 from bench.processes import on_a_loop
 from seriatim.domain import limits
+
+Handler = Callable[[ServerConnection], Awaitable[None]]
 
 # A figure of one connection must not be its rate limit, and a thousand sockets of one chat need ten devices a member.
 # Set here, in the bench's own process and before anything of the server is imported: no setting can do it.
@@ -37,11 +42,12 @@ PATIENT = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("kind", choices=("seriatim", "role", "echo", "broadcast", "store"))
+    parser.add_argument("kind", choices=("seriatim", "role", "chat", "echo", "broadcast", "store"))
     parser.add_argument("--core", type=int)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--profile", type=Path)
     parser.add_argument("--waiting", type=int, default=1)
+    parser.add_argument("--members", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1.0)
     asked, rest = parser.parse_known_args()
     if rest and asked.kind != "role":
@@ -53,10 +59,12 @@ def main() -> None:
             seriatim(asked.data, asked.profile)
         case "role":
             role(rest)
+        case "chat":
+            on_a_loop(bare_chat(asked.data, asked.members))
         case "echo":
-            on_a_loop(library(echoing=True))
+            on_a_loop(library(echo))
         case "broadcast":
-            on_a_loop(library(echoing=False))
+            on_a_loop(library(pass_on({})))
         case "store":
             store(asked.data, asked.waiting, asked.seconds)
 
@@ -89,18 +97,13 @@ def role(arguments: Sequence[str]) -> None:
     seriatim_main()
 
 
-async def library(*, echoing: bool) -> None:
-    """The `websockets` library's own server, on the same event loop as ours, with nothing behind it."""
-    from websockets.asyncio.server import ServerConnection, broadcast, serve
+async def echo(connection: ServerConnection) -> None:
+    async for text in connection:
+        await connection.send(text)
 
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    everybody: dict[ServerConnection, None] = {}
 
-    async def echo(connection: ServerConnection) -> None:
-        async for text in connection:
-            await connection.send(text)
-
-    async def pass_on(connection: ServerConnection) -> None:
+def pass_on(everybody: dict[ServerConnection, None]) -> Handler:
+    async def handle(connection: ServerConnection) -> None:
         everybody[connection] = None
         try:
             async for text in connection:
@@ -108,10 +111,45 @@ async def library(*, echoing: bool) -> None:
         finally:
             del everybody[connection]
 
+    return handle
+
+
+async def bare_chat(data: Path, members: int) -> None:
+    """A durable chat as plain as can be: the library, the store, and nothing between them.
+
+    Whoever connects next fills up the next chat. A text is stored and synced with all that waits, then everyone in
+    the chat gets it, its sender too. Nobody is asked who they are, nothing is checked, found again or put in order.
+    """
+    from bench.embedded import client_id, sender
+    from bench.store import GroupedLog
+    from seriatim.domain.message import Draft
+    from seriatim.engines.embedded.disk import Disk
+
+    log = GroupedLog(Disk(data, create=True))
+    chats: list[list[ServerConnection]] = []
+    numbers = itertools.count()
+
+    async def handle(connection: ServerConnection) -> None:
+        if not chats or len(chats[-1]) == members:
+            chats.append([])
+        chat, chat_id = chats[-1], f"chat_{len(chats)}"
+        chat.append(connection)
+        async for text in connection:
+            draft = Draft(
+                chat_id=chat_id, sender_id=sender(0), client_message_id=client_id(next(numbers)), content=str(text)
+            )
+            log.submit(draft, deadline=0.0, answer=lambda receipt, text=text: broadcast(chat, text))
+
+    await library(handle)
+
+
+async def library(handle: Handler) -> None:
+    """The `websockets` library's own server, on the same event loop as ours."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     _end_with_stdin()
-    async with serve(echo if echoing else pass_on, "127.0.0.1", 0, compression=None, backlog=2048) as server:
+    async with serve(handle, "127.0.0.1", 0, compression=None, backlog=2048) as server:
         _say({"event": "listening", "port": server.sockets[0].getsockname()[1]})
         await stop.wait()
         os._exit(0)  # a thousand goodbyes tell us nothing

@@ -24,6 +24,7 @@ from seriatim.engines.embedded.disk import Disk
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
+from seriatim.engines.embedded.one_step import EmbeddedOneStep
 from seriatim.engines.embedded.rows import CounterRow
 from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.ports.durability import Answer
@@ -67,8 +68,14 @@ def one_round(chats: int, writers: int) -> tuple[float, float]:
 async def sends(path: Path, chats: int, writers: int) -> float:
     """Messages acknowledged in a second by the durability plane."""
     folder, clock = Folder.open(path), SystemClock()
-    events = EmbeddedEventWriter(await EmbeddedEventLog.open(folder, {MESSAGES: PARTITIONS}), clock)
-    ingest = Ingest(log=EmbeddedMessageLog(folder), events=events, clock=clock, producer_id="bench")
+    log = await EmbeddedEventLog.open(folder, {MESSAGES: PARTITIONS})
+    ingest = Ingest(
+        log=EmbeddedMessageLog(folder),
+        events=EmbeddedEventWriter(log, clock),
+        clock=clock,
+        producer_id="bench",
+        one_step=EmbeddedOneStep(folder, log, clock),
+    )
     catalog = EmbeddedCatalog(folder)
     people = [sender(number) for number in range(min(writers, SENDERS))]
     await asyncio.gather(

@@ -21,6 +21,7 @@ from bench.processes import Child, child, on_a_loop
 
 CONTENT_BYTES = 100
 LONG_CONTENT_BYTES = 2000  # fills what the kernel buffers for a reader who does not read
+BARE_CHAT = "bare chat: websockets and synced groups"
 BARE_STORE = "bare store: synced groups"
 BARE_ECHO = "bare websockets: echo"
 BARE_BROADCAST = "bare websockets: broadcast"
@@ -88,6 +89,13 @@ class Bench:
             if self._profiles is not None:
                 process.stop()
 
+    @contextmanager
+    def bare_chat(self, members: int) -> Iterator[Child]:
+        self._children += 1
+        path = self._root / f"chat{self._children}"
+        with child("chat", "--data", str(path), "--members", str(members)) as process:
+            yield process
+
     def bare_store(self, waiting: int) -> Sample:
         self._children += 1
         path = self._root / f"store{self._children}"
@@ -128,6 +136,7 @@ CROWDS_OF_WRITERS = (Crowd(1, 2), Crowd(100, 2), Crowd(100, 10), Crowd(1000, 2),
 def acks(bench: Bench, people: People) -> list[Measured]:
     """Everybody sends, waits for the ack, and sends again. The rest of the chat is online and gets each message."""
     ours: dict[Crowd, list[Sample]] = {crowd: [] for crowd in CROWDS_OF_WRITERS}
+    bare_chats: dict[Crowd, list[Sample]] = {crowd: [] for crowd in CROWDS_OF_WRITERS}
     echoes: dict[tuple[int, int], list[Sample]] = {}
     stores: dict[int, list[Sample]] = {}
     for number in range(bench.plan.rounds):
@@ -139,6 +148,8 @@ def acks(bench: Bench, people: People) -> list[Measured]:
                 with child("echo") as process:
                     sample = on_a_loop(echo_loop(bench, process, crowd))
                 echoes[crowd.connections, crowd.depth].append(sample)
+            with bench.bare_chat(crowd.chat) as process:
+                bare_chats[crowd].append(on_a_loop(echo_loop(bench, process, crowd)))
             with bench.seriatim(str(crowd)) as process:
                 ours[crowd].append(on_a_loop(ack_loop(bench, process, people, crowd)))
     return [
@@ -146,7 +157,11 @@ def acks(bench: Bench, people: People) -> list[Measured]:
             name="durable acks per second",
             unit=str(crowd),
             rounds=ours[crowd],
-            baselines={BARE_STORE: stores[crowd.waiting], BARE_ECHO: echoes[crowd.connections, crowd.depth]},
+            baselines={
+                BARE_CHAT: bare_chats[crowd],
+                BARE_STORE: stores[crowd.waiting],
+                BARE_ECHO: echoes[crowd.connections, crowd.depth],
+            },
         )
         for crowd in CROWDS_OF_WRITERS
     ]

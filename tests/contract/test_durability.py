@@ -16,6 +16,7 @@ from seriatim.durability.ingest import Ingest
 from seriatim.engines.memory.catalog import MemoryCatalog
 from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
 from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.one_step import MemoryOneStep
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.engines.memory.wire import Wire
@@ -26,6 +27,7 @@ from seriatim.engines.rpc.server import DurabilityServer
 from seriatim.ports import durability as port
 from seriatim.ports.durability import Answer, Durability, History
 from seriatim.ports.event_log import MESSAGES
+from seriatim.ports.one_step import OneStep
 from tests.contract.event_engines import Suite, keep
 
 CHAT, ANN, BOB, EVE = "chat_1", "user_ann", "user_bob", "user_eve"
@@ -36,6 +38,7 @@ class DurabilityEngine:
     """A plane with one chat of Ann and Bob over a store whose answers can be withheld."""
 
     looks = 200
+    storing = "persist"  # the operation that stores a message
 
     def __init__(self) -> None:
         self.store = MemoryStore()
@@ -61,7 +64,11 @@ class DurabilityEngine:
             events=MemoryEventWriter(self.broker, Wire(), self.clock.now_ms),
             clock=self.clock,
             producer_id="contract",
+            one_step=self.one_step(),
         )
+
+    def one_step(self) -> OneStep | None:
+        return None
 
     async def close(self) -> None:
         await self.ingest.drain()
@@ -127,7 +134,7 @@ async def every_draft_is_answered_once_by_its_deadline_and_never_from_within(eng
         engine.plane().submit(given, deadline=deadline, answer=answer)
         within[0] = False
 
-    engine.wire.withheld = "persist"
+    engine.wire.withheld = engine.storing
     deadline = engine.clock.monotonic() + 0.6
     for given in (draft(1), draft(2), draft(3, content=""), draft(4, sender_id=EVE)):
         submit(given)
@@ -243,6 +250,15 @@ async def who_is_removed_during_a_read_is_shown_nothing(engine: DurabilityEngine
         await engine.history().read_back(BOB, CHAT, before=9, after=0, limit=3, timeout_s=SOON_S)
 
 
+class ExpressEngine(DurabilityEngine):
+    """The same plane over a store that takes whole sends in one step."""
+
+    storing = "step"
+
+    def one_step(self) -> OneStep | None:
+        return MemoryOneStep(self.store, self.broker, self.wire, self.clock.now_ms)
+
+
 class RpcEngine(DurabilityEngine):
     """The same plane behind gRPC on loopback."""
 
@@ -271,7 +287,7 @@ class NoSessions:
         return None
 
 
-DURABILITIES: Sequence[Callable[[], DurabilityEngine]] = (DurabilityEngine, RpcEngine)
+DURABILITIES: Sequence[Callable[[], DurabilityEngine]] = (DurabilityEngine, ExpressEngine, RpcEngine)
 
 
 @pytest.mark.parametrize("engine", DURABILITIES)

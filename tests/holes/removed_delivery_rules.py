@@ -62,7 +62,7 @@ def what_was_fetched_counts_as_handled(patch: pytest.MonkeyPatch) -> None:
     def stop(self: PartitionWorker) -> None:
         if self._backlog:
             self._next_offset = self._backlog[-1].offset + 1
-        self.advance = lambda record: None  # type: ignore[method-assign]
+        self.advance = lambda run: None  # type: ignore[method-assign]
         original(self)
 
     patch.setattr(PartitionWorker, "stop", stop)
@@ -110,7 +110,7 @@ def warnings_wait_their_turn(patch: pytest.MonkeyPatch) -> None:
 
 
 def own_messages_are_not_counted(patch: pytest.MonkeyPatch) -> None:
-    def own(self: ChatCursor, sequence: int, prev_sequence: int | None) -> None:
-        return
+    def own(self: ChatCursor, sequence: int, prev_sequence: int | None) -> bool:
+        return False
 
     patch.setattr(ChatCursor, "own", own)

@@ -6,6 +6,7 @@ import json
 import msgspec
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.events import message_persisted
 from seriatim.domain.letters import LetterBody
 from seriatim.domain.message import TEXT, Message
@@ -35,39 +36,54 @@ async def test_s33_records_lie_where_the_vectors_say(bench: Bench) -> None:
 # --- S34 to S37: the consumer ---------------------------------------------------------------------------------------
 
 
-@simulated
-@in_town
-async def test_s34_after_a_rebalance_in_the_middle_of_a_batch_the_offset_is_the_first_unhandled(town: Town) -> None:
+@pytest.mark.parametrize("run_records", [1, 2])
+def test_s34_after_a_rebalance_in_the_middle_of_a_batch_the_offset_is_the_first_unhandled(
+    run_records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Given a batch half handled, when its owner leaves, then committed = handled + 1 and the next loses nothing."""
-    bob = await town.connect(BOB)
-    town.fanout.directory_wire.always("connections", late(0.2))
-    for number in range(1, 8):
-        await town.ingest.stored(draft(number))
-    await town.until(lambda: len(bob.pushes) == 3)
-    await town.fanout.stop()
-    handled = town.fanout.notes.handled_offsets[MESSAGES_0]
-    assert 3 <= len(handled) < 7
-    assert town.next_offset() == handled[-1] + 1
-    successor = await town.add_fanout("fanout-2")
-    await town.until(lambda: town.next_offset() == 7)
-    assert bob.pushes == [1, 2, 3, 4, 5, 6, 7]
-    assert successor.notes.handled_offsets[MESSAGES_0] == list(range(handled[-1] + 1, 7))
+    monkeypatch.setattr(limits, "RUN_RECORDS_MAX", run_records)
+
+    @in_town
+    async def story(town: Town) -> None:
+        bob = await town.connect(BOB)
+        town.fanout.directory_wire.always("connections", late(0.2))
+        for number in range(1, 8):
+            await town.ingest.stored(draft(number))
+        await town.until(lambda: len(bob.pushes) >= 3)
+        await town.fanout.stop()
+        handled = town.fanout.notes.handled_offsets[MESSAGES_0]
+        assert 3 <= len(handled) < 7
+        assert town.next_offset() == handled[-1] + 1
+        successor = await town.add_fanout("fanout-2")
+        await town.until(lambda: town.next_offset() == 7)
+        assert bob.pushes == [1, 2, 3, 4, 5, 6, 7]
+        assert successor.notes.handled_offsets[MESSAGES_0] == list(range(handled[-1] + 1, 7))
+
+    simulate(story)
 
 
-@simulated
-@in_town
-async def test_s34_after_a_crash_in_the_middle_of_a_batch_some_may_come_twice_and_none_is_missing(town: Town) -> None:
-    bob = await town.connect(BOB)
-    town.fanout.directory_wire.always("connections", late(0.2))
-    for number in range(1, 8):
-        await town.ingest.stored(draft(number))
-    await town.until(lambda: len(bob.pushes) == 3)
-    await asyncio.sleep(0.1)  # the fourth is in its hands
-    town.fanout.crash()
-    assert town.next_offset() <= 3
-    await town.add_fanout("fanout-2")
-    await town.until(lambda: town.next_offset() == 7)
-    assert sorted(dict.fromkeys(bob.pushes)) == [1, 2, 3, 4, 5, 6, 7]
+@pytest.mark.parametrize("run_records", [1, 2])
+def test_s34_after_a_crash_in_the_middle_of_a_batch_some_may_come_twice_and_none_is_missing(
+    run_records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RUN_RECORDS_MAX", run_records)
+
+    @in_town
+    async def story(town: Town) -> None:
+        bob = await town.connect(BOB)
+        town.fanout.directory_wire.always("connections", late(0.2))
+        for number in range(1, 8):
+            await town.ingest.stored(draft(number))
+        await town.until(lambda: len(bob.pushes) >= 3)
+        assert len(bob.pushes) == 3
+        await asyncio.sleep(0.1)  # the fourth is in its hands
+        town.fanout.crash()
+        assert town.next_offset() <= 3
+        await town.add_fanout("fanout-2")
+        await town.until(lambda: town.next_offset() == 7)
+        assert sorted(dict.fromkeys(bob.pushes)) == [1, 2, 3, 4, 5, 6, 7]
+
+    simulate(story)
 
 
 @pytest.mark.parametrize("poison", [b"", b"{", b'{"event_type":"MessagePersisted"}', b'{"event_type":"Unheard"}'])
@@ -97,6 +113,42 @@ async def test_s35_a_record_that_meets_a_bug_every_time_is_buried_after_3_attemp
     [letter] = town.letters()
     assert _attempts(letter) == 3
     await town.until(lambda: town.next_offset() == 2)
+
+
+@simulated
+@in_town
+async def test_s35_a_record_nobody_understands_leaves_its_run_and_its_neighbours_come_once_in_order(town: Town) -> None:
+    """Bob never synced: he is shown whatever fanout brings, so a message that came twice would show."""
+    bob = await town.connect(BOB)
+    town.fanout.directory_wire.on("connections", late(0.5))
+    await town.ingest.stored(draft(1))  # while fanout asks for it, the others gather
+    await town.ingest.stored(draft(2))
+    town.append_raw(b"{")
+    await town.ingest.stored(draft(3))
+    await town.until(lambda: len(bob.pushes) >= 3, within_s=2)
+    await town.until(lambda: town.next_offset() == 4)
+    assert bob.pushes == [1, 2, 3]
+    assert [_attempts(letter) for letter in town.letters()] == [1]
+    assert town.fanout.notes.handled_offsets[MESSAGES_0] == [0, 1, 2, 3]
+
+
+@simulated
+@in_town
+async def test_s35_a_bug_met_by_a_run_is_met_by_its_records_one_by_one_and_only_the_culprit_is_buried(
+    town: Town,
+) -> None:
+    bob = await town.connect(BOB)
+    town.fanout.directory_wire.on("connections", late(0.5))
+    await town.ingest.stored(draft(1))
+    await town.ingest.stored(draft(2))
+    await town.ingest.stored(draft(3))
+    await town.ingest.stored(draft(4))
+    await town.until(lambda: bob.pushes == [1])
+    town.fanout.push.bugs = 1 + 3  # the run of 2, 3 and 4 once, and then 2 three times
+    await town.until(lambda: 4 in bob.pushes, within_s=2)
+    assert bob.pushes == [1, 3, 4]
+    assert [_attempts(letter) for letter in town.letters()] == [3]
+    await town.until(lambda: town.next_offset() == 4)
 
 
 def _attempts(letter: Record) -> int:

@@ -10,7 +10,7 @@ from seriatim.domain.errors import Conflict, OutcomeUnknown, ServiceUnavailable,
 from seriatim.simulation.faults import Fault, Faults
 from seriatim.simulation.loop import Order, SimulatedLoop
 from seriatim.simulation.process import Process
-from seriatim.simulation.profiles import IncidentKind, Profile, WireKind, WireRates, mixture
+from seriatim.simulation.profiles import PROFILES, IncidentKind, Profile, WireKind, WireRates, mixture
 from seriatim.simulation.trace import Trace
 from seriatim.simulation.wire import SimulatedWire
 
@@ -250,3 +250,22 @@ def test_each_seed_has_its_own_mixture() -> None:
     summaries = [mixture(Random(seed)).summary for seed in range(50)]
     assert len(set(summaries)) > 40
     assert summaries == [mixture(Random(seed)).summary for seed in range(50)]
+
+
+def test_the_embedded_worlds_meet_the_same_mixtures_on_a_store_of_whole_sends() -> None:
+    for seed in range(20):
+        mixed, embedded = (Faults(Random(seed), PROFILES[name], duration_s=10.0) for name in ("mixed", "embedded"))
+        assert (mixed.profile.summary, mixed.incidents) == (embedded.profile.summary, embedded.incidents)
+        assert (mixed.profile.one_step, embedded.profile.one_step) == (False, True)
+        assert embedded.profile.cut >= 0.05
+
+
+def test_who_is_dead_or_frozen_decides_nothing_at_the_store() -> None:
+    bench = Bench()
+    heard = [bench.wire.listens()]
+    bench.process.pause()
+    heard.append(bench.wire.listens())
+    bench.process.resume()
+    heard.append(bench.wire.listens())
+    bench.process.crash()
+    assert [*heard, bench.wire.listens()] == [True, False, True, False]

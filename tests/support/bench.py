@@ -25,6 +25,7 @@ from seriatim.durability.slots import SlotWriter
 from seriatim.engines.memory.catalog import MemoryCatalog
 from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
 from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.one_step import MemoryOneStep
 from seriatim.engines.memory.store import MemoryStore, StoreWatcher
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES, Partition, Record
 from seriatim.ports.message_log import Key, Standing
@@ -161,8 +162,9 @@ class Bench(StoreWatcher):
 
     # --- processes -------------------------------------------------------------------------------------------------
 
-    def node(self, name: str = "ingest-1", *, skew_s: float = 0.0) -> "Node":
-        return Node(self, name, skew_s)
+    def node(self, name: str = "ingest-1", *, skew_s: float = 0.0, one_step: bool = False) -> "Node":
+        """`one_step`: its store takes whole sends. Such a store belongs to one process."""
+        return Node(self, name, skew_s, one_step)
 
     # --- what is there now -----------------------------------------------------------------------------------------
 
@@ -257,7 +259,7 @@ class Bench(StoreWatcher):
 class Node:
     """One ingest process: its own clock, wires and fate."""
 
-    def __init__(self, bench: Bench, name: str, skew_s: float) -> None:
+    def __init__(self, bench: Bench, name: str, skew_s: float, one_step: bool) -> None:
         self.bench = bench
         self.name = name
         self.process = Process(bench.loop, name, random=Random(name), skew_s=skew_s)
@@ -268,7 +270,15 @@ class Node:
         self.catalog = MemoryCatalog(bench.store, self.wire)
         self.events = MemoryEventWriter(bench.broker, self.events_wire, self.clock.now_ms)
         self.notes = Notes()
-        self.ingest = Ingest(log=self.log, events=self.events, clock=self.clock, producer_id=name, observe=self.notes)
+        steps = MemoryOneStep(bench.store, bench.broker, self.wire, self.clock.now_ms)
+        self.ingest = Ingest(
+            log=self.log,
+            events=self.events,
+            clock=self.clock,
+            producer_id=name,
+            one_step=steps if one_step else None,
+            observe=self.notes,
+        )
 
     def submit(self, draft: Draft, *, within_s: float = limits.PERSIST_DEADLINE_S) -> asyncio.Future[Outcome]:
         """Submits, and watches that the answer comes once, in time, from outside, and tells the truth."""

@@ -8,6 +8,7 @@ class Notes(DurabilityObserver):
 
     def __init__(self) -> None:
         self.hits = 0
+        self.counted = {"allocated": 0, "persisted": 0, "published": 0, "answered": 0}
         self.refusals: list[str] = []
         self.republications = 0
         self.seals: list[int] = []
@@ -15,6 +16,18 @@ class Notes(DurabilityObserver):
         self.missing_counters: list[str] = []
         self.settled: list[str] = []
         self.failures: list[BaseException] = []
+
+    def allocated(self, count: int, seconds: float) -> None:
+        self.counted["allocated"] += count
+
+    def persisted(self, chat_id: str, count: int) -> None:
+        self.counted["persisted"] += count
+
+    def published(self, count: int, seconds: float) -> None:
+        self.counted["published"] += count
+
+    def answered(self, seconds: float) -> None:
+        self.counted["answered"] += 1
 
     def hit(self) -> None:
         self.hits += 1

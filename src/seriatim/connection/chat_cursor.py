@@ -6,6 +6,7 @@ in `behind` and is read from durability by the owner.
 
 from collections.abc import Iterable
 from enum import Enum
+from heapq import heappop, heappush
 
 import msgspec
 
@@ -24,6 +25,47 @@ class Held(msgspec.Struct, frozen=True):
 
     prev_sequence: int | None
     frame: bytes | None
+
+
+class Shelf:
+    """Held messages by their sequence. The lowest is asked for all the time, so a heap finds it."""
+
+    __slots__ = ("_heap", "_held")
+
+    def __init__(self) -> None:
+        self._held: dict[int, Held] = {}
+        self._heap: list[int] = []  # every sequence that is held, and some that were taken
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __contains__(self, sequence: int) -> bool:
+        return sequence in self._held
+
+    def __getitem__(self, sequence: int) -> Held:
+        return self._held[sequence]
+
+    def __setitem__(self, sequence: int, held: Held) -> None:
+        if sequence not in self._held:
+            heappush(self._heap, sequence)
+        self._held[sequence] = held
+
+    def setdefault(self, sequence: int, held: Held) -> None:
+        if sequence not in self._held:
+            self[sequence] = held
+
+    def pop(self, sequence: int) -> Held:
+        return self._held.pop(sequence)
+
+    def lowest(self) -> int | None:
+        heap = self._heap
+        while heap and heap[0] not in self._held:
+            heappop(heap)
+        return heap[0] if heap else None
+
+    def keep_own(self) -> None:
+        self._held = {sequence: held for sequence, held in self._held.items() if held.frame is None}
+        self._heap = sorted(self._held)
 
 
 class ChatCursor:
@@ -56,7 +98,7 @@ class ChatCursor:
         self.acked = 0  # the highest ack passed on, so that repeated ones cost nothing
         self.epoch = 0  # changes with every sync: an answer to a question of an older epoch moves nothing
         self.filling = False  # the owner's mark: one fill at a time
-        self._held: dict[int, Held] = {}
+        self._held = Shelf()
         self._before: tuple[Phase, bool, int] | None = None  # to go back to when the sync fails
 
     # --- pushes and receipts ---------------------------------------------------------------------------------------
@@ -80,8 +122,8 @@ class ChatCursor:
             self.phase is not Phase.LIVE
             or not self.synced
             or not self.stable <= self.delivered < sequence
-            or (self._held and min(self._held) <= sequence)
             or not self.fits(prev_sequence)
+            or ((held := self._held.lowest()) is not None and held <= sequence)
         ):
             return False
         self.delivered = sequence
@@ -103,11 +145,17 @@ class ChatCursor:
         if not self.synced:
             self.delivered = self.stable = min(self.delivered, sequence - 1)
 
-    def own(self, sequence: int, prev_sequence: int | None) -> None:
-        """This connection's own message was stored: like a push without sending, so it passes over nothing unsent."""
+    def own(self, sequence: int, prev_sequence: int | None) -> bool:
+        """This connection's own message was stored: like a push without sending, so it passes over nothing unsent.
+
+        True: it was next in line, and counts as delivered.
+        """
+        if self.next_in_line(sequence, prev_sequence):
+            return True
         self.highest = max(self.highest, sequence)
         if sequence in self._held or len(self._held) < HELD_MESSAGES_MAX:
             self._held[sequence] = Held(prev_sequence, None)
+        return False
 
     def exists(self, sequence: int) -> None:
         """The chat reaches this far, says someone who knows."""
@@ -118,9 +166,9 @@ class ChatCursor:
         if self.phase is not Phase.LIVE:
             return None
         while True:
-            following = min(self._held, default=None)
+            following = self._held.lowest()
             if following is not None and following <= self.delivered:
-                del self._held[following]
+                self._held.pop(following)
             elif following is not None and (following <= self.stable or self.fits(self._held[following].prev_sequence)):
                 self.delivered = following
                 return self._held.pop(following)
@@ -156,12 +204,12 @@ class ChatCursor:
         """No room: keep only where we stand and which messages are the client's own."""
         self.phase = Phase.LAGGING
         self.stable = self.delivered
-        self._keep_own()
+        self._held.keep_own()
 
     def stand_still(self) -> None:
         """Nothing is owed any more above what was sent; whatever comes later must join on to it."""
         self.highest = self.stable = self.delivered
-        self._keep_own()
+        self._held.keep_own()
 
     def lag_unsynced(self, sequence: int) -> None:
         """No room for a push of a chat that was never synced: what is owed begins with it."""
@@ -185,7 +233,7 @@ class ChatCursor:
             self.exists(self.delivered)  # the client may step back, but what it was sent stays owed
         self.phase, self.synced = Phase.SYNCING, True
         self.delivered = self.stable = after
-        self._keep_own()
+        self._held.keep_own()
         self.epoch += 1
         return self.epoch
 
@@ -224,6 +272,3 @@ class ChatCursor:
     def clamp(self, sequence: int) -> int:
         """No ack counts beyond what was sent in one piece; the client's own cursor counts as sent."""
         return min(sequence, self.delivered) if self.synced else 0
-
-    def _keep_own(self) -> None:
-        self._held = {sequence: held for sequence, held in self._held.items() if held.frame is None}

@@ -6,6 +6,7 @@ and is kept account of only while it is owed some that found no room: those are 
 
 import asyncio
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from seriatim.connection.chat_cursor import ChatCursor, Phase
 from seriatim.connection.outbound import Outbound
@@ -70,8 +71,9 @@ class Chats:
     def own(self, chat_id: str, sequence: int, prev_sequence: int | None) -> None:
         """The connection's own message was acknowledged to it: no echo will come and none is needed."""
         if (cursor := self._cursors.get(chat_id)) is not None:
-            cursor.own(sequence, prev_sequence)
-            self.advance(cursor)
+            in_order = cursor.own(sequence, prev_sequence)
+            if not in_order or cursor.behind:
+                self.advance(cursor)
 
     def head(self, chat_id: str, sequence: int) -> None:
         if (cursor := self._cursors.get(chat_id)) is not None:
@@ -102,32 +104,44 @@ class Chats:
                 cursor.lag()
             elif not cursor.filling:
                 cursor.filling = True
-                self._tasks.start(self._fill(cursor, 0.0 if at_once else limits.GAP_WAIT_S))
+                if at_once:
+                    self._tasks.start(self._fill(cursor))
+                else:
+                    self._services.gaps.wait(partial(self._gap, cursor, cursor.delivered))
         elif cursor.phase is Phase.LIVE and not cursor.synced:
             self.forget(cursor)
         elif cursor.phase is Phase.LAGGING and not outbound.lagging:
             cursor.drained()  # a sync failed after the buffer had drained
             self.advance(cursor, at_once=True)
 
-    async def _fill(self, cursor: ChatCursor, wait_s: float) -> None:
+    def _gap(self, cursor: ChatCursor, delivered: int) -> None:
+        """A moment ago something was missing above `delivered`."""
+        if not cursor.behind:
+            cursor.filling = False
+        elif cursor.delivered > delivered:
+            # That gap closed by itself. What is missing now is younger, and may be on its way as well.
+            self._services.gaps.wait(partial(self._gap, cursor, cursor.delivered))
+        else:
+            self._tasks.start(self._fill(cursor))
+
+    async def _fill(self, cursor: ChatCursor) -> None:
+        """Reads page after page until nothing is missing, or what is missing may arrive by itself."""
         retry_s = limits.FILL_RETRY_S
         try:
-            while True:
+            while cursor.behind:
                 delivered = cursor.delivered
-                if wait_s:
-                    await asyncio.sleep(wait_s)
-                if not cursor.behind:
-                    return
-                if cursor.delivered > delivered:
-                    # That gap closed by itself. What is missing now is younger, and may be on its way as well.
-                    wait_s, retry_s = limits.GAP_WAIT_S, limits.FILL_RETRY_S
-                    continue
                 await self._fill_once(cursor)
-                progress = cursor.delivered > delivered
-                wait_s = 0.0 if progress else retry_s
-                retry_s = limits.FILL_RETRY_S if progress else min(retry_s * 2, limits.FILL_RETRY_MAX_S)
+                if cursor.delivered > delivered:
+                    retry_s = limits.FILL_RETRY_S
+                    continue
+                await asyncio.sleep(retry_s)
+                retry_s = min(retry_s * 2, limits.FILL_RETRY_MAX_S)
+                if cursor.delivered > delivered:
+                    break
         finally:
             cursor.filling = False
+        if cursor.behind:
+            self.advance(cursor)
 
     async def _fill_once(self, cursor: ChatCursor) -> None:
         """Reads one page and sends it, unless the client has begun a sync of its own meanwhile."""

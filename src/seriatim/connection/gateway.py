@@ -5,6 +5,7 @@ from collections.abc import Awaitable
 
 from seriatim.connection.connection import Connection
 from seriatim.connection.drain import drain
+from seriatim.connection.gaps import Gaps
 from seriatim.connection.observe import GatewayObserver, Unobserved
 from seriatim.connection.probe import Probe
 from seriatim.connection.registration import Registrations, is_older
@@ -60,6 +61,7 @@ class Gateway:
             clock=clock,
             breaker=Breaker(),
             fill_slots=asyncio.Semaphore(limits.FILLS_IN_PROGRESS_MAX),
+            gaps=Gaps(),
             probe=self._probe,
             tasks=self._tasks,
             turn_end=TurnEnd(patience_turns),
@@ -101,6 +103,7 @@ class Gateway:
         self._loops.cancel()
         for connection in list(self.connections.values()):
             connection.close(CloseReason.SERVER_SHUTDOWN)
+        self._services.gaps.close()
         await self._loops.join()
         await self._tasks.join()
         await self._subscriber.unsubscribe(self.gateway_id)

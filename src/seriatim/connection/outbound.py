@@ -84,7 +84,7 @@ class Outbound:
 
     def take(self, bytes_max: int) -> Chunk | None:
         """The next frames in order, about `bytes_max` of them; None when nothing waits."""
-        if self.idle:
+        if not (self._lane or self._pushes or self._batches):
             return None
         frames, answers, batches = self._lane, self._answers, 0
         self._lane, self._answers = [], 0

@@ -68,7 +68,10 @@ class Sends:
 
     def _count(self, outcome: Receipt | SeriatimError) -> None:
         """Only failures of the infrastructure speak against durability; a refusal is an answer like any other."""
-        breaker, now = self._services.breaker, self._services.clock.monotonic()
+        breaker = self._services.breaker
+        if breaker.closed and not isinstance(outcome, SeriatimError):
+            return  # nearly always
+        now = self._services.clock.monotonic()
         before = breaker.state(now)
         if isinstance(outcome, SeriatimError) and outcome.trips_breaker:
             breaker.failed(now)

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+from seriatim.connection.gaps import Gaps
 from seriatim.connection.observe import GatewayObserver
 from seriatim.connection.probe import Probe
 from seriatim.connection.tasks import Tasks, TurnEnd
@@ -18,6 +19,7 @@ class Services:
     clock: Clock
     breaker: Breaker  # towards durability, for sends: reads may work while a send cannot
     fill_slots: asyncio.Semaphore
+    gaps: Gaps
     probe: Probe
     tasks: Tasks
     turn_end: TurnEnd

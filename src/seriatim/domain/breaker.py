@@ -27,6 +27,11 @@ class Breaker:
         self._opened_at: float | None = None  # None while closed
         self._probed_at: float | None = None  # None while no probe is out
 
+    @property
+    def closed(self) -> bool:
+        """Then a success changes nothing."""
+        return self._opened_at is None
+
     def admit(self, now: float) -> float | None:
         """None: go ahead. A number: refused; seconds until it is worth asking again, always above 0."""
         match self.state(now):

@@ -10,6 +10,7 @@ from seriatim.domain import limits
 from seriatim.domain.breaker import Breaker, BreakerState
 from seriatim.domain.errors import BreakerOpen, Draining, SeriatimError, ServerBusy
 from seriatim.domain.message import Draft, check_draft
+from seriatim.durability.express import Express
 from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.pipeline import ChatPipeline, Pending
 from seriatim.durability.prefix import PrefixReader
@@ -22,10 +23,14 @@ from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
 from seriatim.ports.event_log import Event, EventWriter
 from seriatim.ports.message_log import MessageLog
+from seriatim.ports.one_step import OneStep
 
 
 class Ingest:
-    """One process's share of the durability plane. `run` keeps the reconciler going; `drain` ends it politely."""
+    """One process's share of the durability plane. `run` keeps the reconciler going; `drain` ends it politely.
+
+    `one_step`: the same store once more, if it can take whole sends in one step.
+    """
 
     def __init__(
         self,
@@ -34,6 +39,7 @@ class Ingest:
         events: EventWriter,
         clock: Clock,
         producer_id: str,
+        one_step: OneStep | None = None,
         observe: DurabilityObserver | None = None,
     ) -> None:
         self._log = log
@@ -48,6 +54,7 @@ class Ingest:
         self._pipelines: dict[str, ChatPipeline] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._draining = False
+        self._express = None if one_step is None else self._expressly(one_step)
         self.reconciler = Reconciler(
             log=log,
             publisher_of=self._publisher,
@@ -62,7 +69,11 @@ class Ingest:
         now = self._clock.monotonic()
         try:
             self._admit(draft, now)
-            self._pipeline(draft.chat_id).put(Pending(draft, deadline=deadline, admitted_at=now, answer=answer))
+            pending = Pending(draft, deadline=deadline, admitted_at=now, answer=answer)
+            if self._express is None or draft.chat_id in self._pipelines:
+                self._pipeline(draft.chat_id).put(pending)
+            else:
+                self._express.put(pending)
         except SeriatimError as error:
             asyncio.get_running_loop().call_soon(answer, error)
 
@@ -110,6 +121,8 @@ class Ingest:
         self._draining = True
         for pipeline in self._pipelines.values():
             pipeline.finish()
+        if self._express is not None:
+            await self._express.finish()  # first: it may still send drafts the long way
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
@@ -117,14 +130,14 @@ class Ingest:
         check_draft(draft)
         if self._draining:
             raise Draining("this process is shutting down; retry with the same id")
-        if draft.chat_id not in self._pipelines and len(self._pipelines) >= limits.PIPELINES_MAX:
-            raise ServerBusy("too many active chats on this process; retry in a second", retry_after_seconds=1)
         if self._breaker.state(now) is BreakerState.OPEN:
             raise _refused(self._breaker.admit(now))
 
     def _pipeline(self, chat_id: str) -> ChatPipeline:
         pipeline = self._pipelines.get(chat_id)
         if pipeline is None:
+            if len(self._pipelines) >= limits.PIPELINES_MAX:
+                raise ServerBusy("too many active chats on this process; retry in a second", retry_after_seconds=1)
             publisher = self._publisher(chat_id)
             slots = SlotWriter(
                 chat_id,
@@ -146,6 +159,25 @@ class Ingest:
             self._pipelines[chat_id] = pipeline
             self._tasks[chat_id] = asyncio.get_running_loop().create_task(pipeline.run())
         return pipeline
+
+    def _expressly(self, store: OneStep) -> Express:
+        return Express(
+            store,
+            clock=self._clock,
+            breaker=self._breaker,
+            observe=self._observe,
+            producer_id=self._producer_id,
+            long_way=self._go_the_long_way,
+        )
+
+    def _go_the_long_way(self, pending: Pending) -> None:
+        try:
+            pipeline = self._pipeline(pending.draft.chat_id)
+            pipeline.put(pending)
+            if self._draining:
+                pipeline.finish()
+        except SeriatimError as error:
+            asyncio.get_running_loop().call_soon(pending.answer, error)  # who is told may ask again: after this step
 
     def _ended(self, chat_id: str) -> None:
         del self._pipelines[chat_id], self._tasks[chat_id]

@@ -32,16 +32,17 @@ class Recipients:
         self._clock = clock
         self._observe = observe
 
-    async def parcels(self, event: MessagePersisted) -> list[tuple[str, Parcel]]:
-        """One parcel per gateway that holds a recipient; none when nobody is online. Raises `Unreachable`."""
-        user_ids = await self._members(event)
+    async def parcels(self, events: Sequence[MessagePersisted]) -> list[tuple[str, Parcel]]:
+        """For messages of one chat: of each, one parcel per gateway that holds a recipient. Raises `Unreachable`."""
+        user_ids = await self._members(events[0].message.chat_id, newest_version(events))
         if not user_ids:
             return []
         try:
             online = await self._directory.connections(user_ids, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
         except SeriatimError as error:
             raise Unreachable(Skip.DIRECTORY) from error
-        return addressed(event, user_ids, online)
+        gateways = by_gateway(user_ids, online)
+        return [parcel for event in events for parcel in addressed(event, gateways)]
 
     async def forget(self, chat_id: str) -> None:
         """The chat's members changed. If the cache cannot be cleared, the version of later events outdates it."""
@@ -50,16 +51,15 @@ class Recipients:
         except SeriatimError:
             self._observe.cache_failed()
 
-    async def _members(self, event: MessagePersisted) -> Sequence[str]:
-        chat_id = event.message.chat_id
+    async def _members(self, chat_id: str, version: int | None) -> Sequence[str]:
         try:
             cached = await self._directory.cached_members(chat_id, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
         except SeriatimError as error:
             # The connections come from the same place: asking the roster would only add load to an outage.
             raise Unreachable(Skip.DIRECTORY) from error
-        if cached is not None and usable(cached, event.members_version):
+        if cached is not None and usable(cached, version):
             return cached.user_ids
-        return await self._refill(chat_id, event.members_version)
+        return await self._refill(chat_id, version)
 
     async def _refill(self, chat_id: str, event_version: int | None) -> Sequence[str]:
         members = await self._ask_roster(chat_id)
@@ -104,19 +104,28 @@ def excluded(registration: Registration, event: MessagePersisted) -> bool:
     return registration.connection_id == event.origin_connection_id
 
 
-def addressed(
-    event: MessagePersisted, user_ids: Sequence[str], online: Mapping[str, Sequence[Registration]]
-) -> list[tuple[str, Parcel]]:
-    """Groups by gateway, in the order in which the members come."""
-    gateways: dict[str, list[str]] = {}
+def newest_version(events: Sequence[MessagePersisted]) -> int | None:
+    """None, which no list is new enough for, if one of them does not say."""
+    versions = [event.members_version for event in events if event.members_version is not None]
+    return max(versions) if len(versions) == len(events) else None
+
+
+def by_gateway(
+    user_ids: Sequence[str], online: Mapping[str, Sequence[Registration]]
+) -> Mapping[str, Sequence[Registration]]:
+    """In the order in which the members come."""
+    gateways: dict[str, list[Registration]] = {}
     for user_id in user_ids:
         for registration in online.get(user_id, ()):
-            if not excluded(registration, event):
-                gateways.setdefault(registration.gateway_id, []).append(registration.connection_id)
-    return [
-        (
-            gateway_id,
-            Delivery(connection_ids=tuple(connection_ids), message=event.message, prev_sequence=event.prev_sequence),
-        )
-        for gateway_id, connection_ids in gateways.items()
-    ]
+            gateways.setdefault(registration.gateway_id, []).append(registration)
+    return gateways
+
+
+def addressed(event: MessagePersisted, gateways: Mapping[str, Sequence[Registration]]) -> list[tuple[str, Parcel]]:
+    parcels: list[tuple[str, Parcel]] = []
+    for gateway_id, registrations in gateways.items():
+        ids = tuple([each.connection_id for each in registrations if not excluded(each, event)])
+        if ids:
+            delivery = Delivery(connection_ids=ids, message=event.message, prev_sequence=event.prev_sequence)
+            parcels.append((gateway_id, delivery))
+    return parcels

@@ -75,7 +75,7 @@ class FanoutService:
             raise self._failure
 
     async def stop(self) -> None:
-        """Finishes the current record of each partition, commits, leaves the group. `run` has ended then."""
+        """Finishes the current run of each partition, commits, leaves the group. `run` has ended then."""
         self._stopping = True
         if self._polling is not None:
             self._polling.cancel()

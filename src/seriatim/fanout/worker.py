@@ -1,11 +1,14 @@
-"""One partition's records, strictly one after another: handle, move on, commit what lies behind.
+"""One partition's records, in strict order: handle a run of them, move on, commit what lies behind.
 
 A record leaves the backlog only when it is handled or its letter is safe; so a commit never passes an unhandled one.
+A run that fails is taken apart: its records are tried one by one, so that only the one to blame is retried or buried.
 """
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import Protocol
 
 from seriatim.domain import limits
@@ -18,13 +21,13 @@ from seriatim.ports.event_log import EventReader, Fenced, Partition, Record
 
 
 class Handler(Protocol):
-    async def handle(self, record: Record) -> None:
-        """Returns when the record needs nothing more. What it raises is a failed attempt."""
+    async def handle(self, run: Sequence[Record]) -> None:
+        """Returns when these records need nothing more. What it raises is a failed attempt at all of them."""
         ...
 
 
 class PartitionWorker:
-    """Runs from assignment to revocation or loss. Told to stop, it finishes the current record and commits."""
+    """Runs from assignment to revocation or loss. Told to stop, it finishes the current run and commits."""
 
     def __init__(
         self,
@@ -45,6 +48,7 @@ class PartitionWorker:
         self._next_offset: int | None = None  # the first unhandled one; None until a record was handled here
         self._committed: int | None = None
         self._uncommitted = 0
+        self._singly = 0  # records of a failed run, to be tried one by one
         self._in_doubt = False  # a commit without an answer may still be on its way, to lower a later one
         self._paused = False
         self._lost = False
@@ -61,7 +65,7 @@ class PartitionWorker:
             self._pause()
 
     def stop(self) -> None:
-        """No record is begun any more; the one in hand is finished and what is handled is committed."""
+        """No record is begun any more; those in hand are finished and what is handled is committed."""
         self._stopped.set()
         self._news.set()
 
@@ -80,23 +84,24 @@ class PartitionWorker:
         await self.commit()  # once more if the last one failed: a commit now saves the next owner the repetition
         self._resume()
 
-    async def process(self, record: Record) -> bool:
-        """Settles the record, and only then passes it. Says whether it did."""
-        if not await self.settle(record):
-            return False
-        self.advance(record)
-        return True
+    async def process(self, run: Sequence[Record]) -> None:
+        """Settles the records, and only then passes them."""
+        if await self.settle(run):
+            self.advance(run)
 
-    async def settle(self, record: Record) -> bool:
-        """True once the record is handled or buried; False when told to stop before either."""
+    async def settle(self, run: Sequence[Record]) -> bool:
+        """True once all are handled, or the only one is buried; False when told to stop or to try one by one."""
         attempts = 0
         while True:
             attempts += 1
             try:
-                await self._handler.handle(record)
+                await self._handler.handle(run)
                 return True
             except Exception as error:
-                if await self.recover(record, error, attempts):
+                if len(run) > 1:
+                    self._singly = len(run)
+                    return False
+                if await self.recover(run[0], error, attempts):
                     return True
             if self._stopped.is_set():
                 return False
@@ -109,11 +114,13 @@ class PartitionWorker:
         await self._rest(limits.RECORD_RETRY_S)
         return False
 
-    def advance(self, record: Record) -> None:
-        self._backlog.popleft()
-        self._next_offset = record.offset + 1
-        self._uncommitted += 1
-        self._observe.handled(record.partition, record.offset)
+    def advance(self, run: Sequence[Record]) -> None:
+        for record in run:
+            self._backlog.popleft()
+            self._observe.handled(record.partition, record.offset)
+        self._next_offset = run[-1].offset + 1
+        self._uncommitted += len(run)
+        self._singly = max(0, self._singly - len(run))
 
     async def commit(self) -> None:
         """Stores the first unhandled offset. A failure is harmless: the next commit covers this one."""
@@ -133,10 +140,14 @@ class PartitionWorker:
 
     async def _drain(self) -> None:
         while self._backlog and not self._stopped.is_set():
-            if not await self.process(self._backlog[0]):
-                return
+            await self.process(self._next_run())
             if self._uncommitted >= limits.COMMIT_RECORDS_MAX:
                 await self.commit()
+
+    def _next_run(self) -> Sequence[Record]:
+        """Never more than may go without a commit."""
+        most = min(limits.RUN_RECORDS_MAX, limits.COMMIT_RECORDS_MAX - self._uncommitted)
+        return tuple(islice(self._backlog, 1 if self._singly else most))
 
     async def _bury(self, record: Record, error: Exception, attempts: int) -> bool:
         """Committing without the letter would lose the record, so this partition waits; the others go on."""

@@ -168,6 +168,7 @@ class _Process:
             events=given.events,
             clock=self._clock,
             producer_id=f"ingest-{self._run_id}",
+            one_step=given.one_step,
             observe=self._metrics.durability,
         )
         self._plane = self._plane or ingest

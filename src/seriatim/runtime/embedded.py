@@ -10,6 +10,7 @@ from seriatim.engines.embedded.event_log import EmbeddedDeadLetterWriter, Embedd
 from seriatim.engines.embedded.event_reader import EmbeddedEventReader
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedDeliveryState
+from seriatim.engines.embedded.one_step import EmbeddedOneStep
 from seriatim.engines.embedded.request_keys import EmbeddedRequestKeys
 from seriatim.engines.embedded.sweep import Sweeper
 from seriatim.engines.local.quotas import LocalQuotas
@@ -64,6 +65,7 @@ class EmbeddedWorld(World):
             log=CountedLog(self.folder, self._metrics.durability),
             events=EmbeddedEventWriter(self._events, self._clock),
             sessions=EmbeddedSessions(self.folder),
+            one_step=EmbeddedOneStep(self.folder, self._events, self._clock),
         )
 
     def for_fanout(self, group: str, consumer_id: str) -> ForFanout:

@@ -15,6 +15,7 @@ from seriatim.ports.directory import Directory
 from seriatim.ports.durability import Durability, History
 from seriatim.ports.event_log import DeadLetterWriter, EventReader, EventWriter, Partition
 from seriatim.ports.message_log import DeliveryState, MessageLog
+from seriatim.ports.one_step import OneStep
 from seriatim.ports.push import Push, PushSubscriber
 from seriatim.ports.quotas import Quotas
 from seriatim.ports.request_keys import RequestKeys
@@ -39,6 +40,7 @@ class ForIngest:
     log: MessageLog
     events: EventWriter
     sessions: Sessions
+    one_step: OneStep | None = None  # where messages and events lie in one place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

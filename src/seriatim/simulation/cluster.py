@@ -17,6 +17,7 @@ from seriatim.engines.memory.consumer_group import MemoryEventReader
 from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
 from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
 from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.one_step import MemoryOneStep
 from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.wire import Wire
@@ -36,6 +37,7 @@ from seriatim.simulation.wire import SimulatedWire
 
 GROUP = "fanout-workers"
 PARTITIONS = {MESSAGES: 3, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
+LONG_WAY = 0.3  # of the lives of an ingest process whose store could take whole sends in one step
 SESSION_TIMEOUT_S = 6.0  # until the group notices a dead consumer
 
 
@@ -150,12 +152,20 @@ class IngestServer(Server):
             ),
             clock=process.clock,
             producer_id=process.lane,
+            one_step=self._one_step(process),
         )
         self._node.begin(process, ingest)
         process.start(ingest.run())
 
     def goodbye(self) -> Coroutine[Any, Any, None] | None:
         return None if self._node.ingest is None else self._node.ingest.drain()
+
+    def _one_step(self, process: Process) -> MemoryOneStep | None:
+        """Some lives go the long way, as before there was another: what they leave undone, the next life finds."""
+        stores = self.site.stores
+        if not self.site.faults.profile.one_step or self.site.random.random() < LONG_WAY:
+            return None
+        return MemoryOneStep(stores.store, stores.broker, self.wire(process, WireKind.STORE), process.clock.now_ms)
 
 
 class ForgetfulWriter:

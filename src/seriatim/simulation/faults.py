@@ -10,14 +10,13 @@ from random import Random
 import msgspec
 
 from seriatim.simulation.profiles import (
-    MIXED,
     PROFILES,
     Incident,
     IncidentKind,
     Profile,
     WireKind,
     WireRates,
-    mixture,
+    drawn,
 )
 
 _QUIET = WireRates()
@@ -46,7 +45,7 @@ class Faults:
 
     def __init__(self, random: Random, profile: Profile, *, duration_s: float) -> None:
         self._random = random
-        self.profile = mixture(random) if profile.name == MIXED else profile
+        self.profile = drawn(profile, random)
         self.active = True
         self.counts: dict[str, int] = {}
         self.shuffled = random.random() < self.profile.shuffled

@@ -1,5 +1,6 @@
 """More rules taken out, as in `removed_rules`: those about the time things take, and about what is left behind."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -13,16 +14,20 @@ from seriatim.connection.registration import Registrations
 from seriatim.domain.breaker import Breaker
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.limits import PERSIST_DEADLINE_S, STORE_TIMEOUT_S
+from seriatim.durability import express
+from seriatim.durability.express import Express
 from seriatim.durability.patience import Deadline
 from seriatim.durability.pipeline import ChatPipeline, Pending
 from seriatim.durability.reads import MemberReads
 from seriatim.durability.reconcile import Reconciler
 from seriatim.durability.slots import Lease, SlotWriter
+from seriatim.engines.memory.one_step import MemoryStep
 from seriatim.fanout import recipients
 from seriatim.operations.counters import CounterDoctor
 from seriatim.ports.directory import Registration
 from seriatim.ports.durability import PrefixPage
 from seriatim.ports.message_log import Entry
+from seriatim.ports.one_step import Step
 from seriatim.protocol.client_actions import Action
 from seriatim.protocol.client_session import Alarm, ClientSession
 from seriatim.protocol.frames import Ack
@@ -79,6 +84,46 @@ def repair_from_slots_alone() -> Sequence[Patch]:
         return 0
 
     return [(CounterDoctor, "__init__", begin), (CounterDoctor, "_highest_watermark", highest_watermark)]
+
+
+# --- whole sends in one step ------------------------------------------------------------------------------------------
+
+
+def step_answered_early() -> Sequence[Patch]:
+    original = Express._decide
+
+    def decide(self: Express, company: express._Company, step: Step) -> None:
+        original(self, company, step)
+        for pending, outcome in zip(company.drafts, company.outcomes, strict=True):
+            asyncio.get_running_loop().call_soon(pending.answer, outcome)
+
+    return [(Express, "_decide", decide)]
+
+
+def step_ignores_keys() -> Sequence[Patch]:
+    return [(express, "expired", lambda key, now_s: True)]
+
+
+def step_takes_outsiders() -> Sequence[Patch]:
+    return [(MemoryStep, "is_member", lambda self, chat_id, user_id: True)]
+
+
+def step_takes_the_unpublished_along() -> Sequence[Patch]:
+    return [(express, "_chat", lambda standing: None if standing is None else express._Chat(standing))]
+
+
+def step_without_counter() -> Sequence[Patch]:
+    return [(express._Batch, "finish", lambda self: None)]
+
+
+def step_reversed() -> Sequence[Patch]:
+    original = Express._decide
+
+    def decide(self: Express, company: express._Company, step: Step) -> None:
+        company.drafts.reverse()
+        original(self, company, step)
+
+    return [(Express, "_decide", decide)]
 
 
 # --- reading and acknowledging --------------------------------------------------------------------------------------

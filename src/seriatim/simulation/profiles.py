@@ -1,6 +1,7 @@
 """The named fault profiles: rates per call, and how often larger things happen.
 
-`mixed` is not a profile but a recipe: each seed draws its own mixture of all the others.
+`mixed` is not a profile but a recipe: each seed draws its own mixture of all the others. `embedded` is the same recipe
+for another system: one ingest process whose store takes whole sends in one step.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from random import Random
 import msgspec
 
 MIXED = "mixed"
+EMBEDDED = "embedded"
 
 
 class WireKind(StrEnum):
@@ -96,6 +98,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     tail_s: float = 1.0  # the longest leg
     late_s: float = 4.0  # how far beyond its caller's patience a request may arrive
     skew_s: float = 0.0  # wall clocks are wrong by up to this
+    one_step: bool = False  # one ingest process, on a store that takes whole sends in one step
 
 
 _CALM_WIRES = {kind: WireRates(tail=0.002) for kind in WireKind}
@@ -206,13 +209,28 @@ PROFILES: Mapping[str, Profile] = {
             tail_s=2.0,
         ),
         Profile(name=MIXED, summary="each seed draws its own mixture of all the others"),
+        Profile(
+            name=EMBEDDED,
+            summary="as mixed, with one ingest process whose store takes whole sends in one step, or forgets them",
+            cut=0.05,
+            one_step=True,
+        ),
     )
 }
 
 _INTENSITIES = (0.25, 0.5, 1.0, 1.0, 2.0)
+_RECIPES = (MIXED, EMBEDDED)
 _NARROW = ("churn",)  # more of what another profile has, for what is rare there: no part of any mixture
 _ENTERS = 0.4  # chance of one profile to be part of a mixture
 _RATE_MAX = 0.2  # of one fault on one wire: beyond this nothing gets done, and nothing is learned
+
+
+def drawn(profile: Profile, random: Random) -> Profile:
+    """The profile itself, or what this seed makes of a recipe."""
+    if profile.name not in _RECIPES:
+        return profile
+    mixed = mixture(random)
+    return msgspec.structs.replace(mixed, name=profile.name, cut=max(mixed.cut, profile.cut), one_step=profile.one_step)
 
 
 def mixture(random: Random) -> Profile:
@@ -220,7 +238,7 @@ def mixture(random: Random) -> Profile:
     parts = [
         (profile, _INTENSITIES[int(random.random() * len(_INTENSITIES))])
         for profile in PROFILES.values()
-        if profile.name not in (MIXED, *_NARROW) and random.random() < _ENTERS
+        if profile.name not in (*_RECIPES, *_NARROW) and random.random() < _ENTERS
     ]
     if not parts:
         parts = [(PROFILES["calm"], 1.0)]

@@ -157,9 +157,10 @@ def live_overtakes_sync() -> Sequence[Patch]:
 
 
 def own_ack_advances() -> Sequence[Patch]:
-    def own(self: ChatCursor, sequence: int, prev_sequence: int | None) -> None:
+    def own(self: ChatCursor, sequence: int, prev_sequence: int | None) -> bool:
         self.delivered = max(self.delivered, sequence)
         self.highest = max(self.highest, sequence)
+        return False
 
     def place_own(self: Timeline, message: Any) -> list[Any]:
         return self._extend([message], message.sequence) if message.sequence > self.cursor else []
@@ -233,13 +234,11 @@ def skip_senders_devices() -> Sequence[Patch]:
 
 
 def commit_before_processing() -> Sequence[Patch]:
-    async def process(self: PartitionWorker, record: Record) -> bool:
-        self._next_offset = record.offset + 1
+    async def process(self: PartitionWorker, run: Sequence[Record]) -> None:
+        self._next_offset = run[-1].offset + 1
         await self.commit()
-        if not await self.settle(record):
-            return False
-        self.advance(record)
-        return True
+        if await self.settle(run):
+            self.advance(run)
 
     return [(PartitionWorker, "process", process)]
 

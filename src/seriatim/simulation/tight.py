@@ -36,6 +36,8 @@ LIMIT_SETS: Mapping[str, Sequence[Number]] = {
         (limits, "FILL_SLOTS_MAX", 2),
         (limits, "BATCH_BYTES_MAX", 900),
         (store, "READ_BYTES_MAX", 650),
+        (limits, "RUN_RECORDS_MAX", 2),  # runs end before they may end, and a commit comes in the middle of a backlog
+        (limits, "COMMIT_RECORDS_MAX", 3),
     ),
     "narrow servers": (  # one of everything at a time, and a short queue before it
         (limits, "TRANSACTION_ITEMS_MAX", 3),

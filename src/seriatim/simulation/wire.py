@@ -93,6 +93,9 @@ class SimulatedWire(Wire):
     def cut(self, count: int) -> int:
         return self._faults.cut(count)
 
+    def listens(self) -> bool:
+        return self._process.alive and not self._process.paused
+
     def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
         if lossy and self._faults.loses_push():
             if self._trace.on:

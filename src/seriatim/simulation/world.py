@@ -81,8 +81,9 @@ class World:
         self.site = Site(self.loop, self.random, self.faults, self.history, trace, self.stores)
         self.site.crash_and_restart = self._crash_and_restart
         self.site.forgetting = FORGETTING if self.random.random() < FORGETFUL else 0.0
+        owners = 1 if self.faults.profile.one_step else 1 + self._upto(2)
         ingests, gateways, fanouts, apis = servers_of(
-            self.site, ingests=1 + self._upto(2), gateways=1 + self._upto(2), fanouts=1 + self._upto(2)
+            self.site, ingests=owners, gateways=1 + self._upto(2), fanouts=1 + self._upto(2)
         )
         self.servers: list[Server] = [*ingests, *gateways, *fanouts, *apis]
         self.gateways = [server for server in gateways if isinstance(server, GatewayServer)]

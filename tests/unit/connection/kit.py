@@ -64,6 +64,16 @@ class _SkippingLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self._skipping.now
 
+    def stall(self, seconds: float) -> None:
+        self._skipping.now += seconds
+
+
+def stall(seconds: float) -> None:
+    """The loop does nothing else for so long: whatever becomes due meanwhile is late. Only in virtual time."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, _SkippingLoop)
+    loop.stall(seconds)
+
 
 async def turns(count: int = 5) -> None:
     """Lets everything that is ready happen; no time passes."""

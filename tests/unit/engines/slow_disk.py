@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from seriatim.engines.embedded.disk import Disk
 from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.writer import Look, View
+from seriatim.engines.embedded.view import Look, View
 
 ROW, OTHER, THIRD = b"Crow", b"Cother", b"Cthird"
 SOON_S = 5.0

@@ -12,7 +12,7 @@ from seriatim.domain.errors import OutcomeUnknown, Refused, ServiceUnavailable, 
 from seriatim.engines.embedded import writer as writer_module
 from seriatim.engines.embedded.disk import Disk, DiskError
 from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.writer import View
+from seriatim.engines.embedded.view import View
 from tests.unit.engines.slow_disk import OTHER, READS, ROW, SOON_S, THIRD, SlowDisk, begun, build, changed, put, until
 
 

@@ -16,7 +16,7 @@ from seriatim.engines.embedded.folder import (
     FolderMissing,
     FolderTooNew,
 )
-from seriatim.engines.embedded.writer import View
+from seriatim.engines.embedded.view import View
 
 
 async def filled(path: Path, rows: int = 200) -> None:

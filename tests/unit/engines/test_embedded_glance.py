@@ -11,7 +11,7 @@ from rocksdict import Rdict
 from seriatim.engines.embedded.disk import Disk
 from seriatim.engines.embedded.folder import Folder, FolderDamaged, FolderMissing, FolderTooNew
 from seriatim.engines.embedded.glance import FolderRestless, Glance
-from seriatim.engines.embedded.writer import View
+from seriatim.engines.embedded.view import View
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,7 @@
-"""Whole sends on the embedded engine share one sync each, and lose nothing by it: whatever fails, wherever it fails."""
+"""Whole sends on the embedded engine share one sync each, and lose nothing by it: whatever fails, wherever it fails.
+
+By the long way, step after step, and by the short one, all in one; where a chat that is not clean goes the long way.
+"""
 
 import asyncio
 import itertools
@@ -13,19 +16,23 @@ import pytest
 from seriatim.domain import events
 from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import OutcomeUnknown, SeriatimError
-from seriatim.domain.message import Draft, Message, Receipt
+from seriatim.domain.message import TEXT, Draft, Message, Receipt
 from seriatim.durability.ingest import Ingest
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
 from seriatim.engines.embedded.disk import Disk, DiskError
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
+from seriatim.engines.embedded.one_step import EmbeddedOneStep
 from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.ports.event_log import MESSAGES
+from seriatim.ports.message_log import Entry
 
 CHATS = [f"chat_{number}" for number in range(3)]
 WRITERS, EACH = 3, 5  # in every chat, and how many messages each of them sends, one after another
 T_S = 5.0
+
+both_ways = pytest.mark.parametrize("short", [False, True], ids=["long way", "short way"])
 
 
 class Power:
@@ -72,10 +79,14 @@ class Node(msgspec.Struct):
     ingest: Ingest
 
     @classmethod
-    async def on(cls, folder: Folder) -> "Node":
+    async def on(cls, folder: Folder, *, short: bool) -> "Node":
         log, clock = await EmbeddedEventLog.open(folder, {MESSAGES: 2}), SystemClock()
         ingest = Ingest(
-            log=EmbeddedMessageLog(folder), events=EmbeddedEventWriter(log, clock), clock=clock, producer_id="node"
+            log=EmbeddedMessageLog(folder),
+            events=EmbeddedEventWriter(log, clock),
+            clock=clock,
+            producer_id="node",
+            one_step=EmbeddedOneStep(folder, log, clock) if short else None,
         )
         return cls(folder, log, ingest)
 
@@ -109,6 +120,24 @@ async def found_chats(folder: Folder) -> None:
             member_count=0,
         )
         await catalog.create_group(group, [f"user_{each}" for each in range(1, WRITERS)], now_ms=1, timeout_s=T_S)
+
+
+async def leave_unpublished(folder: Folder, chat_id: str) -> None:
+    """As a process did that died before it had published: until that is made good, the chat goes the long way."""
+    log = EmbeddedMessageLog(folder)
+    await log.allocate(chat_id, 1, published_through=0, published_message=0, now_ms=1, timeout_s=T_S)
+    left = Message(
+        message_id="msg_left",
+        chat_id=chat_id,
+        sequence=1,
+        sender_id="user_0",
+        client_message_id="left",
+        content="left behind",
+        content_type=TEXT,
+        created_at="2026-01-30T14:30:00.000Z",
+    )
+    entry = Entry(message=left, content_sha256="", expires_at_s=2**40)
+    assert await log.persist(chat_id, [entry], ["user_0"], token="t", now_s=1, timeout_s=T_S) is None
 
 
 def drafts(chat: int, writer: int) -> list[Draft]:
@@ -161,9 +190,12 @@ async def check(node: Node, acked: Sequence[tuple[Draft, Receipt]]) -> None:
     assert len(set(keys)) == len(keys)
 
 
-async def test_a_send_costs_one_sync(folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@both_ways
+async def test_a_send_costs_one_sync(
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
+) -> None:
     await found_chats(folder)
-    node = await Node.on(folder)
+    node = await Node.on(folder, short=short)
     await node.send(drafts(0, 0)[0])
     power = Power(folder, tmp_path, monkeypatch)
     await node.send(drafts(0, 0)[1])
@@ -171,12 +203,13 @@ async def test_a_send_costs_one_sync(folder: Folder, tmp_path: Path, monkeypatch
     await node.ingest.drain()
 
 
+@both_ways
 async def test_a_hundred_messages_of_one_chat_share_one_sync(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
 ) -> None:
     """A transaction of another store takes fewer: this one says how many it takes."""
     await found_chats(folder)
-    node = await Node.on(folder)
+    node = await Node.on(folder, short=short)
     power = Power(folder, tmp_path, monkeypatch)
     crowd = [
         msgspec.structs.replace(
@@ -190,18 +223,20 @@ async def test_a_hundred_messages_of_one_chat_share_one_sync(
     await node.ingest.drain()
 
 
+@both_ways
 async def test_a_loss_of_power_at_any_sync_loses_nothing_and_gives_no_sequence_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
 ) -> None:
     folder = Folder.open(tmp_path / "data")
     await found_chats(folder)
-    node = await Node.on(folder)
+    await leave_unpublished(folder, CHATS[-1])
+    node = await Node.on(folder, short=short)
     power = Power(folder, tmp_path, monkeypatch)
     await send_all(node, power.acked)
     await node.end()
     # Between two syncs the power may fail at any time: then the earlier copy is what is left.
     for copy, known in zip(power.copies, [*power.known[1:], len(power.acked)], strict=True):
-        left = await Node.on(Folder.open(copy, create=False))
+        left = await Node.on(Folder.open(copy, create=False), short=short)
         promised = power.acked[:known]
         await check(left, promised)
         again: list[tuple[Draft, Receipt]] = []
@@ -213,14 +248,16 @@ async def test_a_loss_of_power_at_any_sync_loses_nothing_and_gives_no_sequence_t
     assert len(power.copies) > EACH
 
 
+@both_ways
 @pytest.mark.parametrize("fails_at", range(1, 9))
 async def test_a_failed_sync_that_loses_all_that_was_not_synced_is_survived_by_who_was_sending(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int, short: bool
 ) -> None:
     """What was answered early is done again: no pipeline holds a slot, or publishes a message, that is not there."""
     folder = Folder.open(tmp_path / "data")
     await found_chats(folder)
-    node = await Node.on(folder)
+    await leave_unpublished(folder, CHATS[-1])
+    node = await Node.on(folder, short=short)
     power = Power(folder, tmp_path, monkeypatch, fails_at=fails_at)
     copies: list[int] = []
     folder.writer.mended.append(lambda: copies.append(len(power.copies)))
@@ -231,13 +268,14 @@ async def test_a_failed_sync_that_loses_all_that_was_not_synced_is_survived_by_w
     assert copies == [fails_at + 1], "one for each sync before, and one for the sync of what was done again"
 
 
+@both_ways
 async def test_who_gives_up_after_a_failed_sync_leaves_nothing_that_is_published_without_its_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
 ) -> None:
     """The pipeline still knows the others' messages as stored. They must be, before it publishes them with the next."""
     folder = Folder.open(tmp_path / "data")
     await found_chats(folder)
-    node = await Node.on(folder)
+    node = await Node.on(folder, short=short)
     Power(folder, tmp_path, monkeypatch, fails_at=1)
     mended = asyncio.Event()
     folder.writer.mended.append(mended.set)

@@ -11,7 +11,7 @@ from seriatim.engines.embedded import disk as disk_module
 from seriatim.engines.embedded import writer as writer_module
 from seriatim.engines.embedded.disk import Disk, DiskError, Stalled
 from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.writer import View
+from seriatim.engines.embedded.view import View
 from tests.unit.engines.slow_disk import OTHER, READS, ROW, SOON_S, SlowDisk, begun, changed, put, until
 
 # --- when an answer comes ---------------------------------------------------------------------------------------------

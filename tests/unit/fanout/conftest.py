@@ -9,3 +9,9 @@ from seriatim.domain import limits
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("DOWNSTREAM_BACKOFF_S", "RECORD_RETRY_S", "LETTER_RETRY_S", "COMMIT_RETRY_S", "POLL_RETRY_S"):
         monkeypatch.setattr(limits, name, 0.0)
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run is longer than one record."""
+    monkeypatch.setattr(limits, "RUN_RECORDS_MAX", 1)

@@ -170,11 +170,14 @@ class FakeRoster:
     def __init__(self, version: int, *user_ids: str) -> None:
         self.answer = Members(version, user_ids)
         self.failures = 0  # this many calls fail
+        self.trouble: tuple[str, ...] = ()  # chats whose members cannot be read
         self.calls = 0
         self.gate: asyncio.Event | None = None  # an answer is read, and then waits here
 
     async def members(self, chat_id: str, *, timeout_s: float) -> Members:
         self.calls += 1
+        if chat_id in self.trouble:
+            raise OutcomeUnknown("members")
         if self.failures:
             self.failures -= 1
             raise OutcomeUnknown("members")
@@ -191,7 +194,9 @@ class FakeDirectory:
             self.online.setdefault(each.user_id, []).append(each)
         self.cache: dict[str, CachedMembers] = {}
         self.down: tuple[str, ...] = ()  # names of the methods that fail
+        self.trouble: tuple[str, ...] = ()  # chats whose cache does not answer
         self.lookups = 0
+        self.cache_reads: list[str] = []
 
     async def register(self, registrations: Sequence[Registration], *, timeout_s: float) -> None:
         raise AssertionError("fanout registers nobody")
@@ -206,6 +211,9 @@ class FakeDirectory:
 
     async def cached_members(self, chat_id: str, *, timeout_s: float) -> CachedMembers | None:
         self._answer("cached_members")
+        self.cache_reads.append(chat_id)
+        if chat_id in self.trouble:
+            raise OutcomeUnknown("cached_members")
         return self.cache.get(chat_id)
 
     async def cache_members(self, chat_id: str, members: CachedMembers, *, timeout_s: float) -> None:

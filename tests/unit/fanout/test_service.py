@@ -1,10 +1,14 @@
-"""The whole consumer on a memory event log: isolation of partitions, rebalances, graceful and sudden ends."""
+"""The whole consumer on a memory event log: isolation of partitions, rebalances, graceful and sudden ends.
+
+Every test is told twice: for records that are handled one by one, and for runs of two.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, ServiceUnavailable
 from seriatim.domain.partition import partition as partition_of
 from seriatim.engines.memory.consumer_group import MemoryEventReader
@@ -48,20 +52,21 @@ class HeldPush(FakePush):
         return self.gates[chat_id, sequence]
 
     async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
-        place = _place(parcels)
-        self.begun.append(place)
-        if place in self.gates:
-            await self.gates[place].wait()
+        places = _places(parcels)
+        self.begun += places
+        for gate in [self.gates[place] for place in places if place in self.gates]:
+            await gate.wait()
         return await super().publish(parcels, timeout_s=timeout_s)
 
     def places(self) -> list[tuple[str, int]]:
-        return [_place(call) for call in self.calls]
+        return [place for call in self.calls for place in _places(call)]
 
 
 class World:
     """A broker, a member who is online, and as many fanout processes as a test starts."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_records: int) -> None:
+        self.run_records = run_records  # that are handled together
         self.broker = MemoryBroker({MESSAGES: PARTITIONS, MEMBERSHIPS: 1, DEAD_LETTERS: 1})
         self.roster = FakeRoster(1, "ann", "bob")
         self.directory = FakeDirectory(registration("bob-phone"))
@@ -108,9 +113,10 @@ class World:
         return len(self.broker.records(DEAD_LETTERS))
 
 
-@pytest.fixture
-async def world() -> AsyncIterator[World]:
-    world = World()
+@pytest.fixture(params=[1, 2], ids=["singly", "in_runs"])
+async def world(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    world = World(request.param)
+    monkeypatch.setattr(limits, "RUN_RECORDS_MAX", world.run_records)
     yield world
     for task in world.tasks:
         task.cancel()
@@ -287,12 +293,12 @@ async def test_a_zombie_whose_commit_is_fenced_leaves_the_new_owners_commit_alon
 # --- ending ------------------------------------------------------------------------------------------------------
 
 
-async def test_stop_finishes_the_record_in_hand_commits_it_and_leaves_the_group(world: World) -> None:
+async def test_stop_finishes_what_is_in_hand_commits_it_and_leaves_the_group(world: World) -> None:
     release = world.push.hold(CHATS[0], 1)
     service = world.service("f1")
     world.start(service)
     running = world.tasks[0]
-    await world.publish(CHATS[0], 1, 2)
+    await world.publish(CHATS[0], 1, 2, 3)
     await until(lambda: (CHATS[0], 1) in world.push.begun)
     stopping = asyncio.create_task(service.stop())
     await settle_down()
@@ -301,8 +307,8 @@ async def test_stop_finishes_the_record_in_hand_commits_it_and_leaves_the_group(
     await stopping
     assert running.done()
     assert running.exception() is None
-    assert world.push.places() == [(CHATS[0], 1)]
-    assert world.committed(P0) == 1
+    assert world.push.places() == [(CHATS[0], 1 + each) for each in range(world.run_records)]
+    assert world.committed(P0) == world.run_records
     assert world.holders() == []
 
 
@@ -389,7 +395,5 @@ class DeafReader(MemoryEventReader):
         return records
 
 
-def _place(parcels: Sequence[tuple[str, Parcel]]) -> tuple[str, int]:
-    parcel = parcels[0][1]
-    assert isinstance(parcel, Delivery)
-    return parcel.message.chat_id, parcel.message.sequence
+def _places(parcels: Sequence[tuple[str, Parcel]]) -> list[tuple[str, int]]:
+    return [(each.message.chat_id, each.message.sequence) for _, each in parcels if isinstance(each, Delivery)]

@@ -1,63 +1,20 @@
-"""One partition: order, attempts, letters, and what a commit may and may not pass."""
+"""One partition, record by record: order, attempts, letters, and what a commit may and may not pass.
+
+The same promises for records that are handled together are in `test_runs`.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.events import BadEvent
-from seriatim.fanout.dead_letters import DeadLetters
-from seriatim.fanout.worker import PartitionWorker
-from seriatim.ports.event_log import Fenced, Record
-from tests.unit.fanout.doubles import P0, FakeLetters, FakeReader, FixedClock, Ledger, record, settle_down, until
+from seriatim.ports.event_log import Fenced
+from tests.unit.fanout.doubles import FixedClock, settle_down, until
+from tests.unit.fanout.worker_bench import Bench
 
-
-class Bench:
-    """A worker with its surroundings. `fails` says what the handler raises for an offset and an attempt."""
-
-    def __init__(self) -> None:
-        self.reader = FakeReader()
-        self.letters = FakeLetters()
-        self.ledger = Ledger()
-        self.attempts: list[int] = []
-        self.done: list[int] = []
-        self.fails: Callable[[int, int], Exception | None] = lambda offset, attempt: None
-        self.held: dict[int, asyncio.Event] = {}
-        clock = FixedClock()
-        letters = DeadLetters(
-            self.letters, clock, consumer_group="fanout-workers", consumer_id="fanout-1", observe=self.ledger
-        )
-        self.worker = PartitionWorker(P0, self.reader, self, letters, clock, self.ledger)
-
-    async def handle(self, each: Record) -> None:
-        self.attempts.append(each.offset)
-        if each.offset in self.held:
-            await self.held[each.offset].wait()
-        error = self.fails(each.offset, self.attempts.count(each.offset))
-        if error is not None:
-            raise error
-        self.done.append(each.offset)
-        self.reader.story.append(("handled", each.offset))
-
-    def hold(self, offset: int) -> asyncio.Event:
-        self.held[offset] = asyncio.Event()
-        return self.held[offset]
-
-    def give(self, *offsets: int) -> None:
-        for offset in offsets:
-            self.worker.give(record(offset=offset))
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
-        task = asyncio.create_task(self.worker.run())
-        try:
-            yield task
-        finally:
-            task.cancel()
-            await asyncio.wait((task,))
+pytestmark = pytest.mark.usefixtures("one_by_one")
 
 
 @pytest.fixture

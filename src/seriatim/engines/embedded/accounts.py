@@ -9,7 +9,7 @@ from seriatim.domain.account import Code, Session, User, phone_hash
 from seriatim.engines import account_rules as rules
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.writer import Look, View
+from seriatim.engines.embedded.view import Look, View
 from seriatim.ports.accounts import Accounts, Sessions
 
 

@@ -35,7 +35,7 @@ from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import counter, put_counter, put_standing
 from seriatim.engines.embedded.rows import CounterRow
-from seriatim.engines.embedded.writer import Look, View
+from seriatim.engines.embedded.view import Look, View
 from seriatim.engines.store_rules import NEW_STANDING
 from seriatim.ports.catalog import Catalog, Change, Members, Roster
 

@@ -5,7 +5,6 @@ An append joins the same group commit as everything else. Reading is in `event_r
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from itertools import islice
 
 from seriatim.domain.errors import InternalError
 from seriatim.domain.limits import EVENT_TAIL_RECORDS_MAX, STORE_TIMEOUT_S
@@ -14,7 +13,7 @@ from seriatim.engines.coordinator import Coordinator
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.folder import Folder, FolderError
 from seriatim.engines.embedded.rows import EventRow
-from seriatim.engines.embedded.writer import View
+from seriatim.engines.embedded.view import View
 from seriatim.engines.envelopes import enveloped
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import DEAD_LETTERS, Event, Letter, Partition, Record
@@ -72,27 +71,31 @@ class EmbeddedEventLog:
     async def append(
         self, operation: str, partition: Partition, events: Sequence[EventRow], *, timeout_s: float
     ) -> None:
-        end, end_key = 0, rows.end_key(partition)
-
-        def decide(view: View) -> None:
-            nonlocal end
-            end = rows.NUMBER.found(view.get(end_key)) or 0
-            for key, event in zip(rows.event_keys(partition, end, len(events)), events, strict=True):
-                view.put(key, rows.EVENT.encode(event))
-            end += len(events)
-            view.put(end_key, rows.NUMBER.encode(end))
-
         await self.writer.call(
-            operation, decide, timeout_s=timeout_s, applied=lambda: self._appended(partition, end, events)
+            operation,
+            lambda view: self.put(view, partition, events),
+            timeout_s=timeout_s,
+            applied=lambda: self.appended({partition: events}),
         )
 
-    def _appended(self, partition: Partition, end: int, events: Sequence[EventRow]) -> None:
+    def put(self, view: View, partition: Partition, events: Sequence[EventRow]) -> None:
+        """Behind all that was decided before."""
+        end_key = rows.end_key(partition)
+        end = rows.NUMBER.found(view.get(end_key)) or 0
+        for key, event in zip(rows.event_keys(partition, end, len(events)), events, strict=True):
+            view.put(key, rows.EVENT.encode(event))
+        view.put(end_key, rows.NUMBER.encode(end + len(events)))
+
+    def appended(self, events: Mapping[Partition, Sequence[EventRow]]) -> None:
         """What is in the log now is what readers ask for next: they need not fetch it from the disk."""
-        self._ends[partition] = end
-        tail = self._tails[partition]
-        tail.extend(_record(partition, end - len(events) + number, row) for number, row in enumerate(events))
-        for group in self._groups.values():
-            group.appended(partition)
+        for partition, rows_of_one in events.items():
+            end = self._ends[partition]
+            self._tails[partition].extend(
+                [_record(partition, end + number, row) for number, row in enumerate(rows_of_one)]
+            )
+            self._ends[partition] = end + len(rows_of_one)
+            for group in self._groups.values():
+                group.appended(partition)
 
     def removed(self, partition: Partition, newest: int) -> None:
         """Retention has removed the records up to this one."""
@@ -127,7 +130,8 @@ class EmbeddedEventLog:
         tail = self._tails[partition]
         if tail and tail[0].offset <= offset:
             first = offset - tail[0].offset
-            return list(islice(tail, first, first + limit))
+            # By index and not by `islice`: what is asked for lies at the end, and a deque reaches that at once.
+            return [tail[number] for number in range(first, min(first + limit, len(tail)))]
         for key, value in self.disk.scan(rows.event_key(partition, offset), rows.event_key(partition, end)):
             found.append(record_of(partition, key, value))
             if len(found) == limit:

@@ -6,49 +6,90 @@ Used by the writer only.
 import asyncio
 from collections.abc import Callable
 
-from seriatim.domain.errors import OutcomeUnknown
+from seriatim.domain.errors import OutcomeUnknown, SeriatimError
+
+Told = Callable[[SeriatimError | None], None]
+
+
+class Waiter:
+    """Is told once: None when all is synced, or why nobody can know. `applied` is called in any case when it is."""
+
+    __slots__ = ("_tell", "applied", "deadline", "operation")
+
+    def __init__(self, tell: Told, operation: str, deadline: float, applied: Callable[[], None] | None) -> None:
+        self._tell: Told | None = tell
+        self.operation = operation
+        self.deadline = deadline
+        self.applied = applied
+
+    @property
+    def waits(self) -> bool:
+        return self._tell is not None
+
+    def tell(self, error: SeriatimError | None) -> None:
+        tell, self._tell = self._tell, None
+        if tell is not None:
+            tell(error)
 
 
 class Group:
-    """Requests that share one sync, and what they change: `built` was answered already, `going` are deleted rows."""
+    """Requests that share one sync, and what they change: `built` was answered already, `going` are deleted rows.
 
-    __slots__ = ("asked", "built", "changes", "going", "waiting")
+    `steps` are decided when the group begins, after all else in it.
+    """
+
+    __slots__ = ("asked", "built", "changes", "going", "steps", "waiting")
 
     def __init__(self) -> None:
         self.asked = 0
         self.changes: dict[bytes, bytes | None] = {}
         self.built: dict[bytes, bytes | None] = {}
         self.going: list[bytes] = []
+        self.steps: list[tuple[Waiter, Callable[[], SeriatimError | None]]] = []
         self.waiting: list[Waiter] = []
+
+    def decide_steps(self) -> None:
+        """What was given up meanwhile is not begun; what fails is told with the others, and has changed nothing."""
+        while self.steps:  # deciding may make somebody ask again
+            waiter, decide = self.steps.pop(0)
+            if waiter.waits:
+                self.waiting.append(waiter if (refusal := decide()) is None else _refused(waiter, refusal))
 
     def answer(self) -> None:
         for waiter in self.waiting:
             if waiter.applied is not None:
                 waiter.applied()
-            if not waiter.future.done():
-                waiter.future.set_result(None)
+            waiter.tell(None)
 
     def fail(self, message: str) -> None:
-        for waiter in self.waiting:
-            if not waiter.future.done():
-                waiter.future.set_exception(OutcomeUnknown(message))
+        for waiter in self.everybody():
+            waiter.tell(OutcomeUnknown(message))
 
     def expire(self, now: float) -> None:
-        for waiter in self.still_waiting():
+        for waiter in self.everybody():
             if waiter.deadline <= now:
-                waiter.future.set_exception(OutcomeUnknown(f"{waiter.operation}: no answer from the disk in time"))
+                waiter.tell(OutcomeUnknown(f"{waiter.operation}: no answer from the disk in time"))
 
-    def still_waiting(self) -> "list[Waiter]":
-        return [waiter for waiter in self.waiting if not waiter.future.done()]
+    def still_waiting(self) -> list[Waiter]:
+        return [waiter for waiter in self.everybody() if waiter.waits]
+
+    def everybody(self) -> list[Waiter]:
+        return [*self.waiting, *(waiter for waiter, _ in self.steps)]
 
 
-class Waiter:
-    __slots__ = ("applied", "deadline", "future", "operation")
+def _refused(waiter: Waiter, refusal: SeriatimError) -> Waiter:
+    return Waiter(lambda error: waiter.tell(error or refusal), waiter.operation, waiter.deadline, None)
 
-    def __init__(
-        self, future: asyncio.Future[None], operation: str, deadline: float, applied: Callable[[], None] | None
-    ) -> None:
-        self.future = future
-        self.operation = operation
-        self.deadline = deadline
-        self.applied = applied
+
+def told(future: asyncio.Future[None]) -> Told:
+    """Tells somebody who awaits."""
+
+    def tell(error: SeriatimError | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    return tell

@@ -15,7 +15,7 @@ from seriatim.engines import store_rules as rules
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.rows import CounterRow, WatermarkRow
-from seriatim.engines.embedded.writer import Look, View
+from seriatim.engines.embedded.view import Look, View
 from seriatim.ports.message_log import (
     Allocation,
     Cancelled,

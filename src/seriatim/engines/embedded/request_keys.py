@@ -3,7 +3,7 @@
 from seriatim.engines import request_key_rules as rules
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.writer import View
+from seriatim.engines.embedded.view import View
 from seriatim.ports.request_keys import Claimed, RequestKeys, Taken
 
 

@@ -13,7 +13,7 @@ from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.accounts import drop_session
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.writer import View
+from seriatim.engines.embedded.view import View
 from seriatim.ports.event_log import DEAD_LETTERS, Partition
 
 

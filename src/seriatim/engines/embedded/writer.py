@@ -8,94 +8,18 @@ A thread does the waiting for the disk and nothing else.
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Generic, TypeVar
 
-from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable, Throttled
+from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.domain.limits import REOPEN_RETRY_S, STALL_RETRY_S, WRITE_SOON_S, WRITES_WAITING_MAX
 from seriatim.engines.embedded.disk import Changes, Disk, DiskError, Stalled
-from seriatim.engines.embedded.group import Group, Waiter
+from seriatim.engines.embedded.group import Group, Told, Waiter, told
+from seriatim.engines.embedded.view import Look, View
 
 T = TypeVar("T")
-
-
-class View:
-    """The rows as one request finds them, and what it changes. A request that raises has changed nothing."""
-
-    def __init__(self, disk: Disk, decided: Changes) -> None:
-        self.changes: dict[bytes, bytes | None] = {}
-        self._decided = decided
-        self._disk = disk
-
-    def get(self, key: bytes) -> bytes | None:
-        if key in self.changes:
-            return self.changes[key]
-        if key in self._decided:
-            return self._decided[key]
-        return self._disk.get(key)
-
-    def get_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The row of each key."""
-        if self.changes or not self._decided.keys().isdisjoint(keys):
-            return [self.get(key) for key in keys]
-        return self._disk.get_all(keys)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self.changes[key] = value
-
-    def delete(self, key: bytes) -> None:
-        self.changes[key] = None
-
-
-class Look:
-    """The rows as one read finds them on the disk. It takes note when it meets one that is not synced yet.
-
-    `outdated`: a row of another value, or none, was answered by `build` and is not even written yet.
-    """
-
-    def __init__(self, disk: Disk, syncing: Group, gathering: Group) -> None:
-        self.unsynced = False
-        self.outdated = False
-        self._disk = disk
-        self._written = syncing.changes
-        self._going = syncing.going
-        self._built = gathering.built
-
-    def get(self, key: bytes) -> bytes | None:
-        if key in self._built:
-            self.outdated = True
-        elif key in self._written:
-            self.unsynced = True
-        return self._disk.get(key)
-
-    def get_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The row of each key."""
-        self.outdated = self.outdated or not self._built.keys().isdisjoint(keys)
-        self.unsynced = self.unsynced or not self._written.keys().isdisjoint(keys)
-        return self._disk.get_all(keys)
-
-    def scan(self, start: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows from `start` up to, but not with, `end`."""
-        self._note(lambda key: start <= key < end)
-        return self._noting(self._disk.scan(start, end))
-
-    def scan_down(self, start: bytes, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Rows from `start`, that one included, downwards, as long as they begin with `prefix`."""
-        self._note(lambda key: prefix <= key <= start)
-        return self._noting(self._disk.scan_down(start, prefix))
-
-    def _note(self, within: Callable[[bytes], bool]) -> None:
-        """What is not there to be met: rows that are not written, and rows that are gone but might come back."""
-        self.outdated = self.outdated or any(map(within, self._built))
-        self.unsynced = self.unsynced or any(map(within, self._going))
-
-    def _noting(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-        for row in found:
-            if row[0] in self._written:
-                self.unsynced = True
-            yield row
 
 
 class Writer:
@@ -146,6 +70,32 @@ class Writer:
         self._begin_soon(asyncio.get_running_loop())
         return decision.result
 
+    def enlist(
+        self,
+        operation: str,
+        decide: Callable[[View], None],
+        tell: Told,
+        *,
+        deadline: float,
+        applied: Callable[[], None] | None = None,
+    ) -> None:
+        """As `call`, but decided when the next group begins, and told instead of awaited.
+
+        So everything that is asked while a sync is under way can be decided together, and in one place.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._check_open(operation, deadline - loop.time())
+        except SeriatimError as refusal:
+            loop.call_soon(tell, refusal)
+            return
+        group = self._gathering
+        group.steps.append(
+            (Waiter(tell, operation, deadline, applied), lambda: self._decide_step(group, operation, decide))
+        )
+        self._begin_soon(loop)
+        self._watch(loop, deadline)
+
     def put_soon(self, changes: Changes) -> None:
         """As `build`, for what nobody builds upon: it goes with the next group, or by itself after WRITE_SOON_S."""
         self._check_working()
@@ -195,13 +145,26 @@ class Writer:
     # --- on the event loop --------------------------------------------------------------------------------------------
 
     def _decide(self, operation: str, decide: Callable[[View], T], timeout_s: float) -> "tuple[View, _Decision[T]]":
+        self._check_open(operation, timeout_s)
+        view = View(self._disk, self._gathering.changes)
+        return view, _Decision(decide, view)
+
+    def _decide_step(self, group: Group, operation: str, decide: Callable[[View], None]) -> SeriatimError | None:
+        view = View(self._disk, group.changes)
+        refusal = _Decision(decide, view).refusal
+        group.changes.update(view.changes)
+        if refusal is None or isinstance(refusal, SeriatimError):
+            return refusal
+        failure = InternalError(f"{operation}: something unexpected happened")
+        failure.__cause__ = refusal
+        return failure
+
+    def _check_open(self, operation: str, timeout_s: float) -> None:
         if timeout_s <= 0:
             raise OutcomeUnknown(f"{operation}: no time left")
         self._check_working()
         if self._gathering.asked >= WRITES_WAITING_MAX:
             raise Throttled("the disk is slower than the requests; retry after a pause")
-        view = View(self._disk, self._gathering.changes)
-        return view, _Decision(decide, view)
 
     async def _settled(
         self,
@@ -237,10 +200,10 @@ class Writer:
 
     async def _wait(self, group: Group, operation: str, applied: Callable[[], None] | None, deadline: float) -> None:
         loop = asyncio.get_running_loop()
-        waiter = Waiter(loop.create_future(), operation, deadline, applied)
-        group.waiting.append(waiter)
+        future: asyncio.Future[None] = loop.create_future()
+        group.waiting.append(Waiter(told(future), operation, deadline, applied))
         self._watch(loop, deadline)
-        await waiter.future
+        await future
 
     def _watch(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
         """One alarm for all who wait: it goes off at the earliest deadline, and a healthy disk is always faster."""
@@ -262,8 +225,10 @@ class Writer:
             self._watch(loop, min(left))
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._begins = False
+        self._begins = True  # who asks while others decide belongs to this group
         group = self._gathering
+        group.decide_steps()
+        self._begins = False
         try:
             if group.changes:
                 self._disk.write(group.changes)
@@ -289,6 +254,8 @@ class Writer:
         group, self._syncing = self._syncing, None
         if group is not None:
             group.answer()
+        if self._begins:
+            return  # who was told has asked again, and the next group begins at the end of this turn
         if self._gathering.asked:
             self._begin(loop)
         else:

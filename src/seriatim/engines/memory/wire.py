@@ -47,6 +47,10 @@ class Wire:
         """How many of `count` events an append keeps before it fails with `OutcomeUnknown`. Here: all, no failure."""
         return count
 
+    def listens(self) -> bool:
+        """Whether the process at this end still lives and runs, for what is decided by it at the store. Here: yes."""
+        return True
+
     def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
         """Hands something to this process from outside: later, in order with what went before; or never, if `lossy`."""
         asyncio.get_running_loop().call_soon(receive)

@@ -1,0 +1,279 @@
+"""The short way to durability, for stores that take whole sends in one step (`ports.one_step`).
+
+All drafts that come while the store is busy are judged, numbered, stored and published together. So a chat is always
+published to its end and never has a hole. One that is not, or has no counter, goes the long way: its drafts are handed
+to its pipeline, in their order, and so is all that follows as long as that pipeline lives.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from itertools import repeat
+
+from seriatim.domain import limits
+from seriatim.domain.breaker import Breaker
+from seriatim.domain.errors import (
+    BreakerOpen,
+    InternalError,
+    NotAMember,
+    OutcomeUnknown,
+    SeriatimError,
+    ServerBusy,
+    ServiceUnavailable,
+)
+from seriatim.domain.events import MessagePersisted, headers, message_persisted
+from seriatim.domain.ids import MESSAGE, ulids
+from seriatim.domain.message import Draft, Message, Receipt
+from seriatim.domain.times import iso
+from seriatim.durability.observe import DurabilityObserver
+from seriatim.durability.pipeline import Pending
+from seriatim.durability.verdicts import Hit, expired, judge_key
+from seriatim.ports.clock import Clock
+from seriatim.ports.event_log import Event
+from seriatim.ports.message_log import Entry, Standing
+from seriatim.ports.one_step import OneStep, Step
+
+Outcome = Receipt | SeriatimError
+
+
+class Express:
+    """`long_way` takes a draft that cannot go this way, and answers it."""
+
+    def __init__(
+        self,
+        store: OneStep,
+        *,
+        clock: Clock,
+        breaker: Breaker,
+        observe: DurabilityObserver,
+        producer_id: str,
+        long_way: Callable[[Pending], None],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._breaker = breaker
+        self._observe = observe
+        self._producer_id = producer_id
+        self._long_way = long_way
+        self._gathering: _Company | None = None
+        self._under_way = 0
+        self._arrival: asyncio.Future[None] | None = None
+        self._created_ms = 0
+
+    def put(self, pending: Pending) -> None:
+        """In order of arrival. Raises `ServerBusy` when too many wait, or what the breaker says."""
+        company = self._gathering
+        if company is None:
+            company = self._gather(pending)
+        elif len(company.drafts) >= limits.EXPRESS_DRAFTS_MAX:
+            raise ServerBusy("this server is very busy; retry in a second", retry_after_seconds=1)
+        company.drafts.append(pending)
+        if pending.deadline < company.deadline:
+            # The others may rightly wait longer than this one can, so it needs a timer of its own.
+            asyncio.get_running_loop().call_at(pending.deadline, _expire, pending)
+
+    async def finish(self) -> None:
+        """Returns when nothing is under way."""
+        while self._under_way:
+            if self._arrival is None or self._arrival.done():
+                self._arrival = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._arrival)
+
+    def _gather(self, first: Pending) -> "_Company":
+        if first.hopeless(first.admitted_at):
+            raise ServiceUnavailable("no time was left to store this; retry with the same id")
+        wait = self._breaker.admit(first.admitted_at)
+        if wait is not None:
+            raise BreakerOpen("the store is failing; retry later with the same id", retry_after_seconds=wait)
+        self._gathering = company = _Company(first.deadline)
+        self._under_way += 1
+        self._store.ask(
+            lambda step: self._decide(company, step),
+            lambda error: self._settle(company, error),
+            deadline=first.deadline,
+        )
+        return company
+
+    def _decide(self, company: "_Company", step: Step) -> None:
+        """Every draft is judged by the rows as those before it left them. Nobody is answered from within.
+
+        If this raises, nothing has happened yet: the company is as it was, and all of it is told.
+        """
+        self._gathering = None
+        company.taken = True
+        company.decided_at = now = self._clock.monotonic()
+        now_ms = self._clock.now_ms()
+        self._created_ms = max(self._created_ms, now_ms)  # the time of a message never runs backwards
+        batch = _Batch(step, now_ms // 1000, self._created_ms, self._clock.random_bits(80), self._producer_id)
+        step.expect([(each.draft.chat_id, each.draft.client_message_id) for each in company.drafts])
+        decided: list[Pending] = []
+        outcomes: list[Outcome] = []
+        hopeless: list[Pending] = []
+        leaving: list[Pending] = []
+        for pending in company.drafts:
+            if pending.hopeless(now):
+                hopeless.append(pending)
+            elif (outcome := batch.decide(pending.draft, pending.digest)) is None:
+                leaving.append(pending)
+            else:
+                decided.append(pending)
+                outcomes.append(outcome)
+        batch.finish()
+        company.drafts, company.outcomes, company.stored = decided, outcomes, batch.stored
+        for pending in hopeless:
+            asyncio.get_running_loop().call_soon(pending.give_up)
+        for pending in leaving:
+            self._long_way(pending)
+
+    def _settle(self, company: "_Company", error: SeriatimError | None) -> None:
+        if self._gathering is company:
+            self._gathering = None
+        now = self._clock.monotonic()
+        self._report(company, error, now)
+        outcomes: Iterable[Outcome] = company.outcomes if error is None else repeat(error)
+        for pending, outcome in zip(company.drafts, outcomes, strict=False):
+            if pending.answered:
+                continue
+            if isinstance(outcome, Receipt):
+                if outcome.deduplicated:
+                    self._observe.hit()
+                else:
+                    self._observe.answered(now - pending.admitted_at)
+            try:
+                pending.answer(outcome)
+            except Exception as failure:  # of who asked: the others are answered all the same
+                self._observe.failed("express", failure)
+        self._under_way -= 1
+        if self._arrival is not None and not self._arrival.done() and not self._under_way:
+            self._arrival.set_result(None)
+
+    def _report(self, company: "_Company", error: SeriatimError | None, now: float) -> None:
+        """To the breaker, that let us through, and to the operators. Only a write proves that the store can write.
+
+        A store that refuses before it tries knows of its trouble, and will know when it is over: sooner than a breaker.
+        """
+        if error is None and company.stored:
+            self._breaker.succeeded(now)
+            count = sum(company.stored.values())
+            self._observe.allocated(count, 0.0)
+            for chat_id, messages in company.stored.items():
+                self._observe.persisted(chat_id, messages)
+            self._observe.published(count, now - company.decided_at)
+        elif error is not None and error.trips_breaker and (company.taken or isinstance(error, OutcomeUnknown)):
+            self._breaker.failed(now)
+        else:
+            self._breaker.withdrawn()
+        if isinstance(error, InternalError):
+            self._observe.failed("express", error.__cause__ or error)
+
+
+def _expire(pending: Pending) -> None:
+    pending.answer(OutcomeUnknown("the store did not answer in time; retry with the same id"))
+
+
+class _Company:
+    """Drafts that travel together: first those that gather, then those that were decided, with what they came to."""
+
+    __slots__ = ("deadline", "decided_at", "drafts", "outcomes", "stored", "taken")
+
+    def __init__(self, deadline: float) -> None:
+        self.deadline = deadline
+        self.decided_at = 0.0
+        self.drafts: list[Pending] = []
+        self.outcomes: list[Outcome] = []
+        self.stored: Mapping[str, int] = {}  # so many messages of these chats
+        self.taken = False
+
+
+class _Batch:
+    """One step, chat by chat."""
+
+    def __init__(self, step: Step, now_s: int, created_ms: int, chance: int, producer_id: str) -> None:
+        self.stored: dict[str, int] = {}
+        self._step = step
+        self._created_at = iso(created_ms)
+        self._now_s = now_s
+        self._expires_at_s = created_ms // 1000 + limits.KEY_LIFETIME_S
+        self._ulids = ulids(created_ms, chance)
+        self._producer_id = producer_id
+        self._chats: dict[str, _Chat | None] = {}
+
+    def decide(self, draft: Draft, digest: str) -> Outcome | None:
+        """None: this chat goes the long way."""
+        chat_id = draft.chat_id
+        try:
+            chat = self._chats[chat_id]
+        except KeyError:
+            chat = self._chats[chat_id] = _chat(self._step.standing(chat_id))
+        if chat is None:
+            return None
+        key = self._step.key(chat_id, draft.client_message_id)
+        member = self._step.is_member(chat_id, draft.sender_id)
+        if key is not None and not expired(key, self._now_s):
+            verdict = judge_key(draft, digest, key, member=member)
+            return verdict.receipt if isinstance(verdict, Hit) else verdict.error
+        if not member:
+            return NotAMember("you are not a member of this chat, or it does not exist")
+        return self._store(draft, digest, chat)
+
+    def finish(self) -> None:
+        for chat_id, chat in self._chats.items():
+            if chat is not None and chat.last > chat.before.allocated:
+                self._step.stand(chat_id, chat.standing())
+                self.stored[chat_id] = chat.last - chat.before.allocated
+
+    def _store(self, draft: Draft, digest: str, chat: "_Chat") -> Receipt:
+        previous = chat.last_message
+        chat.last = chat.last_message = sequence = chat.last + 1
+        message = Message(
+            message_id=MESSAGE + next(self._ulids),
+            chat_id=draft.chat_id,
+            sequence=sequence,
+            sender_id=draft.sender_id,
+            client_message_id=draft.client_message_id,
+            content=draft.content,
+            content_type=draft.content_type,
+            created_at=self._created_at,
+        )
+        value = message_persisted(
+            message,
+            prev_sequence=previous,
+            members_version=chat.before.members_version,
+            origin_connection_id=draft.origin_connection_id or "",
+            producer_id=self._producer_id,
+            trace_id=draft.trace_id,
+            event_time=self._created_at,
+        )
+        self._step.add(
+            Entry(message=message, content_sha256=digest, expires_at_s=self._expires_at_s),
+            Event(key=draft.chat_id, value=value, headers=headers(MessagePersisted, draft.trace_id)),
+        )
+        return Receipt(
+            message_id=message.message_id, sequence=sequence, created_at=self._created_at, prev_sequence=previous
+        )
+
+
+class _Chat:
+    """Where a chat stands: at first as it is stored, then with what was added."""
+
+    __slots__ = ("before", "last", "last_message")
+
+    def __init__(self, before: Standing) -> None:
+        self.before = before
+        self.last = before.allocated
+        self.last_message = before.published_message
+
+    def standing(self) -> Standing:
+        return Standing(
+            allocated=self.last,
+            published_through=self.last,
+            published_message=self.last_message,
+            members_version=self.before.members_version,
+            dirty_at_ms=None,
+        )
+
+
+def _chat(standing: Standing | None) -> _Chat | None:
+    """None for a chat without a counter, or of which something is not published."""
+    if standing is None or standing.published_through < standing.allocated:
+        return None
+    return _Chat(standing)

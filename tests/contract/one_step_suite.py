@@ -1,0 +1,356 @@
+"""What every store promises that takes whole sends in one step. Each promise quotes a sentence of ports/one_step.py."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from seriatim.domain.errors import InternalError, NotAMember, OutcomeUnknown, SeriatimError, ServiceUnavailable
+from seriatim.domain.limits import KEY_LIFETIME_S
+from seriatim.domain.message import Message
+from seriatim.domain.partition import partition
+from seriatim.ports import one_step as port
+from seriatim.ports.event_log import MESSAGES, Event, Record
+from seriatim.ports.message_log import Key, Standing
+from seriatim.ports.one_step import Step
+from tests.contract.event_engines import Suite, until
+from tests.contract.one_step_engines import PARTITIONS, SOON_S, OneStepEngine
+from tests.contract.store_data import (
+    ANN,
+    BOB,
+    CHAT,
+    CID,
+    DAN,
+    NOW_MS,
+    NOW_S,
+    T_S,
+    all_slots,
+    entry,
+    found_group,
+    key_of,
+    message,
+    seal,
+    standing,
+    store_messages,
+)
+
+SUITE: Suite[OneStepEngine] = Suite(port)
+CHATS = (CHAT, "chat_2", "chat_3")
+HASTY_S, LATE_S = 0.1, 0.1  # how long a step that is held may wait, and how late this machine may be
+
+
+# --- what a step does -------------------------------------------------------------------------------------------------
+
+
+@SUITE.promise
+async def all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies(engine: OneStepEngine) -> None:
+    """None: all that the step saw and changed survives a crash, and its events can be read.
+
+    Stores a message and its key, and appends its event to the topic of messages. Writes the counter row.
+    """
+    stored = [message(number, chat_id=chat_id) for chat_id in CHATS for number in (1, 2)]
+    for chat_id in CHATS:
+        await found_group(engine.store, chat_id)
+    assert await ask(engine, lambda step: add(step, *stored)) is None
+    await engine.reopen()
+    for chat_id in CHATS:
+        mine = [each for each in stored if each.chat_id == chat_id]
+        assert await all_slots(engine.store, chat_id) == mine
+        names = [each.client_message_id for each in mine]
+        found = await engine.store.log().lookup(chat_id, names, [], timeout_s=T_S)
+        assert found.keys == {each.client_message_id: key_of(each) for each in mine}
+        assert found.standing == stand_at(2)
+        places = [(each.partition.number, each.value) for each in engine.events() if each.key == chat_id.encode()]
+        number = partition(chat_id, PARTITIONS[MESSAGES])
+        assert places == [(number, each.message_id.encode()) for each in mine]
+
+
+@SUITE.promise
+async def a_step_finds_its_own_changes(engine: OneStepEngine) -> None:
+    """The rows as one step finds them, its own changes included."""
+    await found_group(engine.store)
+    found: list[object] = []
+
+    def take(step: Step) -> None:
+        step.expect([(CHAT, "key-1")])
+        found.extend((step.key(CHAT, "key-1"), step.standing(CHAT)))
+        add(step, message(1))
+        found.extend((step.key(CHAT, "key-1"), step.standing(CHAT)))
+        found.extend(step.is_member(CHAT, user_id) for user_id in (ANN, BOB, DAN))
+
+    assert await ask(engine, take) is None
+    assert found == [None, stand_at(0), key_of(message(1)), stand_at(1), True, True, False]
+
+
+@SUITE.promise
+async def steps_and_other_changes_do_not_come_between_each_other(engine: OneStepEngine) -> None:
+    """Nothing else is decided meanwhile.
+
+    Its slot is above the counter, so it is free.
+    """
+    await found_group(engine.store)
+    numbers: list[int] = []
+
+    def next_one(step: Step) -> None:
+        row = step.standing(CHAT)
+        assert row is not None
+        numbers.append(row.allocated + 1)
+        add(step, message(row.allocated + 1))
+
+    joining = engine.store.catalog()
+    await asyncio.gather(
+        *(ask(engine, next_one) for _ in range(10)),
+        *(joining.mute(CHAT, CID, None, timeout_s=T_S) for _ in range(3)),
+        joining.remove_member(CHAT, CID, by=ANN, now_ms=NOW_MS, timeout_s=T_S),
+    )
+    assert sorted(numbers) == list(range(1, 11))
+    assert await standing(engine.store) == msgspec.structs.replace(stand_at(10), members_version=2)
+    assert [each.value for each in engine.events()] == [message(each).message_id.encode() for each in range(1, 11)]
+
+
+@SUITE.promise
+async def a_step_finds_what_was_answered_before(engine: OneStepEngine) -> None:
+    """The rows as one step finds them, its own changes included."""
+    await found_group(engine.store)
+    await engine.store.catalog().remove_member(CHAT, BOB, by=ANN, now_ms=NOW_MS, timeout_s=T_S)
+    await store_messages(engine.store, message(1, sender=CID))
+    found: list[object] = []
+    assert await ask(engine, lambda step: found.append(step.key(CHAT, "key-1"))) is None
+    assert await ask(engine, lambda step: found.append(step.is_member(CHAT, BOB))) is None
+    assert found == [key_of(message(1, sender=CID)), False]
+
+
+@SUITE.promise
+async def a_counter_that_is_missing_or_below_its_slots_is_not_trusted(engine: OneStepEngine) -> None:
+    """None: there is no counter, or slots above it are filled, so nothing may be added in this way."""
+    for chat_id in CHATS:
+        await found_group(engine.store, chat_id)
+    await seal(engine.store.log(), 5)
+    await engine.store.lose_counter("chat_2")
+    found: list[Standing | None] = []
+    asked = (*CHATS, "chat_none")
+    assert await ask(engine, lambda step: found.extend(step.standing(each) for each in asked)) is None
+    assert found == [None, None, stand_at(0), None]
+
+
+@SUITE.promise
+async def keys_are_found_expected_or_not_and_expired_or_not(engine: OneStepEngine) -> None:
+    """Present, if expired too.
+
+    These (chat, client_message_id) will be asked for: an engine may fetch them together.
+    """
+    for chat_id in CHATS[:2]:
+        await found_group(engine.store, chat_id)
+    old, other = message(1), message(1, chat_id="chat_2")
+    expired = NOW_S - 1
+
+    def store(step: Step) -> None:
+        add(step, old, expires_at_s=expired)
+        add(step, other)
+
+    found: list[Key | None] = []
+
+    def look(step: Step) -> None:
+        step.expect([(CHAT, "key-1"), ("chat_2", "key-2"), (CHAT, "key-1")])
+        found.extend(step.key(chat_id, key) for chat_id in CHATS[:2] for key in ("key-1", "key-2"))
+
+    assert await ask(engine, store) is None
+    assert await ask(engine, look) is None
+    assert found == [key_of(old, expires_at_s=expired), None, key_of(other), None]
+
+
+@SUITE.promise
+async def a_new_message_takes_the_place_of_an_expired_key(engine: OneStepEngine) -> None:
+    """Stores a message and its key, and appends its event to the topic of messages."""
+    await found_group(engine.store)
+    assert await ask(engine, lambda step: add(step, message(1), expires_at_s=NOW_S - 1)) is None
+    again = message(2, key="key-1")
+    found: list[Key | None] = []
+
+    def take(step: Step) -> None:
+        step.expect([(CHAT, "key-1")])
+        add(step, again)
+        found.append(step.key(CHAT, "key-1"))
+
+    assert await ask(engine, take) is None
+    assert found == [key_of(again)]
+    looked = await engine.store.log().lookup(CHAT, ["key-1"], [], timeout_s=T_S)
+    assert looked.keys == {"key-1": key_of(again)}
+
+
+# --- when it is asked and answered ------------------------------------------------------------------------------------
+
+
+@SUITE.promise
+async def a_step_is_taken_once_and_answered_once_and_neither_from_within(engine: OneStepEngine) -> None:
+    """Calls `take` once, soon: it reads and changes rows without waiting for anything.
+
+    Then `answer`, once. `take` is not called after `answer`, and neither from within.
+    """
+    await found_group(engine.store)
+    heard: list[str] = []
+    engine.steps().ask(lambda step: heard.append("taken"), lambda error: heard.append(f"{error}"), deadline=soon())
+    assert heard == []
+    await until(engine, lambda: len(heard) >= 2, "an answer")
+    await asyncio.sleep(0.05)
+    assert heard == ["taken", "None"]
+
+
+@SUITE.promise
+async def who_is_answered_may_ask_again_from_within(engine: OneStepEngine) -> None:
+    """Calls `take` once, soon: it reads and changes rows without waiting for anything."""
+    await found_group(engine.store)
+    answers: list[SeriatimError | None] = []
+
+    def again(error: SeriatimError | None) -> None:
+        answers.append(error)
+        if len(answers) < 4:
+            number = len(answers) + 1
+            engine.steps().ask(lambda step: add(step, message(number)), again, deadline=soon())
+
+    engine.steps().ask(lambda step: add(step, message(1)), again, deadline=soon())
+    await until(engine, lambda: len(answers) == 4, "four answers")
+    assert answers == [None] * 4
+    assert await standing(engine.store) == stand_at(4)
+
+
+@SUITE.promise
+async def events_are_read_from_the_answer_on_and_not_before_the_step_is_decided(engine: OneStepEngine) -> None:
+    """None: all that the step saw and changed survives a crash, and its events can be read."""
+    await found_group(engine.store)
+    before: list[Record] = []
+    after: list[list[Record]] = []
+
+    def take(step: Step) -> None:
+        add(step, message(1))
+        before.extend(engine.events())
+
+    engine.steps().ask(take, lambda error: after.append(list(engine.events())), deadline=soon())
+    await until(engine, lambda: bool(after), "an answer")
+    assert before == []
+    assert [record.value for record in after[0]] == [message(1).message_id.encode()]
+
+
+@SUITE.promise
+async def a_step_that_is_not_decided_by_its_deadline_never_is(engine: OneStepEngine) -> None:
+    """`answer` comes at the latest at `deadline` of the event loop's clock.
+
+    `take` is not called after `answer`, and neither from within.
+    """
+    await found_group(engine.store)
+    taken: list[Step] = []
+    await engine.hold()
+    errors = [await ask(engine, taken.append, within_s=each) for each in (HASTY_S, 0.0, -1.0)]
+    assert [type(each) for each in errors] == [OutcomeUnknown] * 3
+    engine.release()
+    assert await ask(engine, lambda step: add(step, message(1))) is None
+    assert taken == []
+
+
+@SUITE.promise
+async def a_step_of_unknown_outcome_is_there_as_a_whole_or_not_at_all(engine: OneStepEngine) -> None:
+    """An error: nothing was changed, or, with `OutcomeUnknown`, all of it or nothing, now or later."""
+    await found_group(engine.store)
+    engine.hold_answers()
+    taken: list[Step] = []
+
+    def take(step: Step) -> None:
+        taken.append(step)
+        add(step, message(1), message(2))
+
+    assert isinstance(await ask(engine, take, within_s=HASTY_S), OutcomeUnknown)
+    assert len(taken) == 1
+    engine.release()
+    assert await ask(engine, lambda step: None) is None
+    left = [each.sequence for each in await all_slots(engine.store)]
+    assert left in ([], [1, 2])
+    assert await standing(engine.store) == stand_at(len(left))
+    assert [each.value for each in engine.events()] == [message(each).message_id.encode() for each in left]
+
+
+@SUITE.promise
+async def what_take_raises_is_answered_and_leaves_nothing(engine: OneStepEngine) -> None:
+    """If `take` raises, nothing was changed: one of our errors is answered as it is, any other as `InternalError`."""
+    await found_group(engine.store)
+
+    def failing(failure: Exception) -> Callable[[Step], None]:
+        def take(step: Step) -> None:
+            add(step, message(1, content="spoilt"))
+            raise failure
+
+        return take
+
+    errors = await asyncio.gather(
+        ask(engine, failing(RuntimeError("a bug"))),
+        ask(engine, failing(NotAMember("gone"))),
+        ask(engine, lambda step: add(step, message(1))),
+    )
+    assert [type(each) for each in errors] == [InternalError, NotAMember, type(None)]
+    assert await all_slots(engine.store) == [message(1)]
+    assert [each.value for each in engine.events()] == [message(1).message_id.encode()]
+
+
+@SUITE.promise
+async def a_store_that_cannot_write_says_so_and_leaves_nothing(engine: OneStepEngine) -> None:
+    """An error: nothing was changed, or, with `OutcomeUnknown`, all of it or nothing, now or later."""
+    await found_group(engine.store)
+    engine.fail()
+    taken: list[Step] = []
+    errors = [await ask(engine, lambda step: add(step, message(1))), await ask(engine, taken.append)]
+    assert all(isinstance(each, ServiceUnavailable) for each in errors)
+    assert (taken, engine.events()) == ([], [])
+
+
+@SUITE.promise
+async def a_closed_store_refuses_and_takes_nothing(engine: OneStepEngine) -> None:
+    """An error: nothing was changed, or, with `OutcomeUnknown`, all of it or nothing, now or later."""
+    taken: list[Step] = []
+    await engine.shut()
+    assert type(await ask(engine, taken.append)) is ServiceUnavailable
+    assert taken == []
+
+
+# --- helpers ----------------------------------------------------------------------------------------------------------
+
+
+async def ask(engine: OneStepEngine, take: Callable[[Step], None], *, within_s: float = SOON_S) -> SeriatimError | None:
+    """The answer, which comes once, in time, and not from within."""
+    loop = asyncio.get_running_loop()
+    asked_at, answered_at = loop.time(), list[float]()
+    deadline = asked_at + within_s
+    answered: asyncio.Future[SeriatimError | None] = loop.create_future()
+
+    def answer(error: SeriatimError | None) -> None:
+        assert not answered.done(), "answered twice"
+        answered_at.append(loop.time())
+        answered.set_result(error)
+
+    engine.steps().ask(take, answer, deadline=deadline)
+    assert not answered.done(), "answered from within"
+    await until(engine, answered.done, "an answer")
+    assert answered_at[0] <= max(deadline, asked_at) + LATE_S, "answered after the deadline"
+    return answered.result()
+
+
+def soon() -> float:
+    return asyncio.get_running_loop().time() + SOON_S
+
+
+def add(step: Step, *messages: Message, expires_at_s: int = NOW_S + KEY_LIFETIME_S) -> None:
+    """Messages at the end of their chats, each with the counter row."""
+    for each in messages:
+        row = step.standing(each.chat_id)
+        assert row is not None
+        step.add(entry(each, expires_at_s=expires_at_s), Event(key=each.chat_id, value=each.message_id.encode()))
+        marks = {"allocated": each.sequence, "published_through": each.sequence, "published_message": each.sequence}
+        step.stand(each.chat_id, msgspec.structs.replace(row, **marks))
+
+
+def stand_at(sequence: int) -> Standing:
+    return Standing(
+        allocated=sequence,
+        published_through=sequence,
+        published_message=sequence,
+        members_version=1,
+        dirty_at_ms=None,
+    )

@@ -1,0 +1,243 @@
+"""The contract of whole sends in one step rejects engines that break one promise each."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from seriatim.domain.errors import InternalError, SeriatimError
+from seriatim.engines.memory import one_step as memory
+from seriatim.engines.memory.event_log import MemoryBroker
+from seriatim.engines.memory.one_step import Answer, MemoryOneStep, MemoryStep, Take
+from seriatim.ports.event_log import Event
+from seriatim.ports.message_log import Entry, Key, Standing
+from seriatim.ports.one_step import Step
+from tests.contract.event_engines import keep
+from tests.contract.one_step_engines import MemoryOneStepEngine
+from tests.contract.one_step_suite import SUITE
+
+
+class Breaking(MemoryOneStepEngine):
+    """The memory engine with one of its two parts spoiled."""
+
+    step: type[MemoryStep] = MemoryStep
+    kind: type[MemoryOneStep] = MemoryOneStep
+
+    def make(self) -> MemoryOneStep:
+        clock_ms: Callable[[], int] = lambda: 0  # noqa: E731
+        return self.kind(self.memory.store, self.broker, self.wire, clock_ms)
+
+
+# --- what a step does -------------------------------------------------------------------------------------------------
+
+
+class LosingKeys(Breaking):
+    class step(MemoryStep):
+        def write(self, broker: MemoryBroker, now_ms: int) -> None:
+            self._keys.clear()
+            super().write(broker, now_ms)
+
+
+class LosingEvents(Breaking):
+    class step(MemoryStep):
+        def write(self, broker: MemoryBroker, now_ms: int) -> None:
+            del self._events[1:]
+            super().write(broker, now_ms)
+
+
+class LosingCounters(Breaking):
+    class step(MemoryStep):
+        def write(self, broker: MemoryBroker, now_ms: int) -> None:
+            self.standings.clear()
+            super().write(broker, now_ms)
+
+
+class ForgettingItself(Breaking):
+    """A step sees the store and not what it is about to change."""
+
+    class step(MemoryStep):
+        def key(self, chat_id: str, client_message_id: str) -> Key | None:
+            return self._store.keys.get((chat_id, client_message_id))
+
+
+class RememberingWhatItExpected(Breaking):
+    """The keys that were fetched at the beginning stay as they were."""
+
+    class step(MemoryStep):
+        def expect(self, keys: Sequence[tuple[str, str]]) -> None:
+            self._expected = {each: super(RememberingWhatItExpected.step, self).key(*each) for each in keys}
+
+        def key(self, chat_id: str, client_message_id: str) -> Key | None:
+            expected: dict[tuple[str, str], Key | None] = getattr(self, "_expected", {})
+            place = (chat_id, client_message_id)
+            return expected[place] if place in expected else super().key(*place)
+
+
+class HidingTheExpired(Breaking):
+    class step(MemoryStep):
+        def key(self, chat_id: str, client_message_id: str) -> Key | None:
+            found = super().key(chat_id, client_message_id)
+            return found if found is not None and found.expires_at_s > 2_000_000_000 else None
+
+
+class TrustingEveryCounter(Breaking):
+    class step(MemoryStep):
+        def standing(self, chat_id: str) -> Standing | None:
+            return self.standings.get(chat_id) or self._store.counters.get(chat_id)
+
+
+class KnowingEverybody(Breaking):
+    class step(MemoryStep):
+        def is_member(self, chat_id: str, user_id: str) -> bool:
+            return True
+
+
+class PublishingAtOnce(Breaking):
+    """The event is in the log before the step is decided, whatever becomes of it."""
+
+    brokers: list[MemoryBroker] = []  # noqa: RUF012
+
+    def make(self) -> MemoryOneStep:
+        self.brokers[:] = [self.broker]
+        return super().make()
+
+    class step(MemoryStep):
+        def add(self, entry: Entry, event: Event) -> None:
+            super().add(entry, event)
+            early = MemoryStep(self._store)
+            early._events.append(self._events.pop())
+            early.write(PublishingAtOnce.brokers[0], 0)
+
+
+class WritingAtOnce(Breaking):
+    """A step that fails leaves what it did until then."""
+
+    class step(MemoryStep):
+        def add(self, entry: Entry, event: Event) -> None:
+            super().add(entry, event)
+            self._store.fill(self._entries.popitem()[1].message)
+
+
+class StandingOnOldRows(Breaking):
+    """What was decided by others since the question was put is lost."""
+
+    class kind(MemoryOneStep):
+        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
+            seen = dict(self._store.counters)
+
+            def outdated(step: Step) -> None:
+                for chat_id, row in seen.items():
+                    step.stand(chat_id, row)
+                take(step)
+
+            super().ask(outdated, answer, deadline=deadline)
+
+
+# --- when it is asked and answered ------------------------------------------------------------------------------------
+
+
+class TakingFromWithin(Breaking):
+    class kind(MemoryOneStep):
+        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
+            take(MemoryStep(self._store))
+            super().ask(lambda step: None, answer, deadline=deadline)
+
+
+class TakingTwice(Breaking):
+    class kind(MemoryOneStep):
+        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
+            def twice(step: Step) -> None:
+                take(step)
+                take(step)
+
+            super().ask(twice, answer, deadline=deadline)
+
+
+class AnsweringTwice(Breaking):
+    class kind(MemoryOneStep):
+        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
+            def twice(error: SeriatimError | None) -> None:
+                answer(error)
+                asyncio.get_running_loop().call_soon(answer, error)
+
+            super().ask(take, twice, deadline=deadline)
+
+
+class AnsweringFirst(Breaking):
+    """The answer does not wait for the store."""
+
+    class kind(MemoryOneStep):
+        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
+            asyncio.get_running_loop().call_soon(answer, None)
+            super().ask(take, lambda error: None, deadline=deadline)
+
+
+class Patient(Breaking):
+    """Nobody's time is ever up."""
+
+    class kind(MemoryOneStep):
+        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
+            super().ask(take, answer, deadline=deadline + 60)
+
+
+class TakingAfterTheAnswer(Breaking):
+    """What is late is done all the same."""
+
+    class kind(MemoryOneStep):
+        def _apply(self, asked: memory._Asked) -> Sequence[str]:
+            asked.answered = False
+            return super()._apply(asked)
+
+
+class HalfAStep(Breaking):
+    """What it could not finish in time is left as it is."""
+
+    class step(MemoryStep):
+        def write(self, broker: MemoryBroker, now_ms: int) -> None:
+            self._entries.popitem()
+            super().write(broker, now_ms)
+
+
+class HushingBugs(Breaking):
+    class kind(MemoryOneStep):
+        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
+            super().ask(
+                take, lambda error: answer(None if isinstance(error, InternalError) else error), deadline=deadline
+            )
+
+
+class ServingWhenClosed(Breaking):
+    class kind(MemoryOneStep):
+        async def close(self) -> None:
+            return
+
+
+BROKEN: Mapping[type[Breaking], str] = {
+    LosingKeys: "all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies",
+    LosingEvents: "all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies",
+    LosingCounters: "all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies",
+    ForgettingItself: "a_step_finds_its_own_changes",
+    RememberingWhatItExpected: "a_new_message_takes_the_place_of_an_expired_key",
+    HidingTheExpired: "keys_are_found_expected_or_not_and_expired_or_not",
+    TrustingEveryCounter: "a_counter_that_is_missing_or_below_its_slots_is_not_trusted",
+    KnowingEverybody: "a_step_finds_what_was_answered_before",
+    PublishingAtOnce: "events_are_read_from_the_answer_on_and_not_before_the_step_is_decided",
+    WritingAtOnce: "what_take_raises_is_answered_and_leaves_nothing",
+    StandingOnOldRows: "steps_and_other_changes_do_not_come_between_each_other",
+    TakingFromWithin: "a_step_is_taken_once_and_answered_once_and_neither_from_within",
+    TakingTwice: "a_step_is_taken_once_and_answered_once_and_neither_from_within",
+    AnsweringTwice: "a_step_is_taken_once_and_answered_once_and_neither_from_within",
+    AnsweringFirst: "events_are_read_from_the_answer_on_and_not_before_the_step_is_decided",
+    Patient: "a_step_that_is_not_decided_by_its_deadline_never_is",
+    TakingAfterTheAnswer: "a_step_that_is_not_decided_by_its_deadline_never_is",
+    HalfAStep: "a_step_of_unknown_outcome_is_there_as_a_whole_or_not_at_all",
+    HushingBugs: "what_take_raises_is_answered_and_leaves_nothing",
+    ServingWhenClosed: "a_closed_store_refuses_and_takes_nothing",
+}
+
+
+@pytest.mark.parametrize("engine", BROKEN, ids=lambda engine: engine.__name__)
+async def test_the_contract_rejects(engine: type[Breaking], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MemoryStep", engine.step)
+    with pytest.raises((AssertionError, pytest.fail.Exception)):
+        await keep(SUITE.named(BROKEN[engine]), engine)

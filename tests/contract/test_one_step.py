@@ -1,0 +1,21 @@
+"""Every store that takes whole sends keeps every promise of `ports/one_step.py`, and all its sentences are tested."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from tests.contract.event_engines import keep
+from tests.contract.one_step_engines import ONE_STEPS, OneStepEngine
+from tests.contract.one_step_suite import SUITE
+
+Promise = Callable[[OneStepEngine], Awaitable[None]]
+
+
+@pytest.mark.parametrize("engine", ONE_STEPS)
+@pytest.mark.parametrize("promise", SUITE.promises, ids=lambda promise: promise.__name__)
+async def test_a_store_keeps_its_promise(engine: Callable[[], OneStepEngine], promise: Promise) -> None:
+    await keep(promise, engine)
+
+
+def test_every_sentence_of_the_port_is_quoted_by_a_promise() -> None:
+    assert SUITE.unquoted() == []

@@ -1,0 +1,310 @@
+"""The short way in trouble: deadlines, steps that fail, a store that fails, and the way out."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from seriatim.domain import limits
+from seriatim.domain.errors import (
+    BreakerOpen,
+    Draining,
+    InternalError,
+    NotAMember,
+    OutcomeUnknown,
+    SeriatimError,
+    ServerBusy,
+    ServiceUnavailable,
+)
+from seriatim.domain.message import Receipt
+from seriatim.engines.memory import one_step
+from seriatim.engines.memory.event_log import MemoryBroker
+from seriatim.engines.memory.one_step import MemoryStep
+from seriatim.ports.event_log import Event
+from seriatim.ports.message_log import Entry, Key
+from tests.support.bench import CHAT, EVE, Bench, Node, draft, simulated
+from tests.support.wire import LOST_REQUEST, THROTTLED, UNAVAILABLE, Fate, late
+
+OTHER = "chat_2"
+DAYS_S = 86_400.0
+
+
+def express(bench: Bench) -> Node:
+    bench.add_chat(OTHER)
+    return bench.node(one_step=True)
+
+
+# --- time -------------------------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_who_has_less_time_than_the_others_is_answered_in_its_own(bench: Bench) -> None:
+    node = express(bench)
+    node.wire.on("step", late(2.0))
+    patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=1.0)
+    assert isinstance(await hasty, OutcomeUnknown)
+    assert not patient.done()
+    assert isinstance(await patient, Receipt)
+    assert bench.contents() == ["text 1"]
+
+
+@simulated
+async def test_who_was_answered_before_the_others_is_not_answered_or_counted_again(bench: Bench) -> None:
+    node = express(bench)
+    node.wire.on("step", Fate(response_s=2.0))
+    patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=1.0)
+    assert isinstance(await hasty, OutcomeUnknown)
+    assert isinstance(await patient, Receipt)
+    assert node.notes.counted["answered"] == 1
+    assert (await node.stored(draft(2))).deduplicated
+
+
+@simulated
+async def test_whose_time_is_almost_up_when_the_step_is_decided_is_not_stored(bench: Bench) -> None:
+    node = express(bench)
+    node.wire.on("step", late(2.0))
+    patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=2.1)
+    assert isinstance(await hasty, ServiceUnavailable)
+    assert isinstance(await patient, Receipt)
+    assert bench.contents() == ["text 1"]
+
+
+@simulated
+async def test_drafts_without_time_are_refused_and_say_nothing_about_the_store(bench: Bench) -> None:
+    node = express(bench)
+    for number in range(2 * limits.BREAKER_FAILURES_MAX):
+        assert isinstance(await node.failed(draft(number), within_s=limits.ATTEMPT_ROOM_S / 2), ServiceUnavailable)
+    assert node.wire.calls == []
+    assert isinstance(await node.send(draft(99)), Receipt)
+
+
+@simulated
+async def test_a_step_that_was_given_up_is_never_taken_and_the_next_one_begins(bench: Bench) -> None:
+    node = express(bench)
+    node.wire.on("step", late(6.0), LOST_REQUEST)
+    assert isinstance(await node.failed(draft(1)), OutcomeUnknown)
+    assert isinstance(await node.failed(draft(2)), OutcomeUnknown)
+    assert (bench.contents(), bench.counter().allocated) == ([], 0)
+    assert (await node.stored(draft(3))).sequence == 1
+
+
+@simulated
+async def test_too_many_that_wait_are_refused_and_the_rest_is_stored(bench: Bench) -> None:
+    node = express(bench)
+    most, limits.EXPRESS_DRAFTS_MAX = limits.EXPRESS_DRAFTS_MAX, 2
+    try:
+        answers = [node.submit(draft(number)) for number in (1, 2, 3)]
+    finally:
+        limits.EXPRESS_DRAFTS_MAX = most
+    assert [type(each) for each in await asyncio.gather(*answers)] == [Receipt, Receipt, ServerBusy]
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_when_a_step_fails_all_of_it_is_answered_and_nothing_of_it_is_stored(bench: Bench) -> None:
+    class Failing(MemoryStep):
+        def add(self, entry: Entry, event: Event) -> None:
+            if entry.message.content == "text 2":
+                raise RuntimeError("a bug")
+            super().add(entry, event)
+
+    node = express(bench)
+    with steps_of(Failing):
+        answers = await asyncio.gather(*(node.submit(draft(each)) for each in (1, 2, 3)))
+    assert [type(each) for each in answers] == [InternalError] * 3
+    assert [type(each) for each in node.notes.failures] == [RuntimeError]
+    assert (bench.contents(), bench.published(), bench.counter().allocated) == ([], [], 0)
+    with steps_of(Failing):
+        for _ in range(limits.BREAKER_FAILURES_MAX):  # a bug of ours says nothing about the store
+            assert isinstance(await node.failed(draft(2)), InternalError)
+    assert (await node.stored(draft(1))).sequence == 1
+
+
+@simulated
+async def test_when_a_step_fails_nobody_in_it_has_left_for_the_long_way(bench: Bench) -> None:
+    class Unreadable(MemoryStep):
+        def key(self, chat_id: str, client_message_id: str) -> Key | None:
+            raise ServiceUnavailable("the data folder cannot be read")
+
+    node = express(bench)
+    bench.store.lose_counter(CHAT)
+    with steps_of(Unreadable):
+        answers = await asyncio.gather(node.submit(draft(1)), node.submit(draft(2, chat_id=OTHER)))
+    assert [type(each) for each in answers] == [ServiceUnavailable] * 2
+    assert node.ingest.active_chats == []
+
+
+@simulated
+async def test_nobody_is_answered_while_the_step_is_being_decided(bench: Bench) -> None:
+    """Who is told may send again, and must not come between those of the step that still have to leave it."""
+    deciding: list[bool] = []
+    outcomes: list[tuple[bool, type[object]]] = []
+
+    class Watched(MemoryStep):
+        def expect(self, keys: Sequence[tuple[str, str]]) -> None:
+            deciding.append(True)
+
+        def write(self, broker: MemoryBroker, now_ms: int) -> None:
+            deciding.clear()
+            super().write(broker, now_ms)
+
+    node = express(bench)
+    bench.store.lose_counter(CHAT)
+    node.wire.on("step", late(4.0))
+    most, limits.PIPELINES_MAX = limits.PIPELINES_MAX, 0
+    with steps_of(Watched):
+        for number, chat_id in enumerate((OTHER, CHAT)):
+            node.ingest.submit(
+                draft(number, chat_id=chat_id),
+                deadline=node.clock.monotonic() + 4.1 + 0.5 * number,
+                answer=lambda outcome: outcomes.append((bool(deciding), type(outcome))),
+            )
+        await asyncio.sleep(5)
+    limits.PIPELINES_MAX = most
+    assert sorted(outcomes, key=str) == [(False, ServerBusy), (False, ServiceUnavailable)]
+
+
+@contextmanager
+def steps_of(kind: type[MemoryStep]) -> Iterator[None]:
+    usual = one_step.MemoryStep
+    setattr(one_step, "MemoryStep", kind)  # noqa: B010  (a type is no variable, says mypy)
+    try:
+        yield
+    finally:
+        setattr(one_step, "MemoryStep", usual)  # noqa: B010
+
+
+@simulated
+async def test_who_is_told_may_send_the_next_from_within_the_answer(bench: Bench) -> None:
+    node = express(bench)
+    outcomes: list[Receipt | SeriatimError] = []
+
+    def again(outcome: Receipt | SeriatimError) -> None:
+        outcomes.append(outcome)
+        if len(outcomes) < 3:
+            deadline = node.clock.monotonic() + 5
+            node.ingest.submit(draft(len(outcomes)), deadline=deadline, answer=again)
+
+    node.process.run(lambda: node.ingest.submit(draft(0), deadline=node.clock.monotonic() + 5, answer=again))
+    await asyncio.sleep(1)
+    assert [each.sequence for each in outcomes if isinstance(each, Receipt)] == [1, 2, 3]
+
+
+@simulated
+async def test_an_answer_that_raises_costs_nobody_else_theirs(bench: Bench) -> None:
+    def raising(outcome: Receipt | SeriatimError) -> None:
+        raise RuntimeError("whoever asked has a bug")
+
+    node = express(bench)
+    deadline = node.clock.monotonic() + 5
+    node.process.run(lambda: node.ingest.submit(draft(1), deadline=deadline, answer=raising))
+    assert (await node.stored(draft(2))).sequence == 2
+    assert [type(each) for each in node.notes.failures] == [RuntimeError]
+    await node.ingest.drain()
+
+
+# --- the breaker ------------------------------------------------------------------------------------------------------
+
+
+async def _broken(node: Node) -> None:
+    """Half of the steps are never decided, half of them are and come to nothing."""
+    for number in range(limits.BREAKER_FAILURES_MAX):
+        if number % 2:
+            node.wire.on("step", LOST_REQUEST)
+        else:
+            node.wire.cuts.append(0)
+        assert isinstance(await node.failed(draft(number), within_s=1.0), OutcomeUnknown)
+
+
+@simulated
+async def test_a_failing_store_shuts_the_door_and_one_good_step_opens_it(bench: Bench) -> None:
+    node = express(bench)
+    await _broken(node)
+    asked = len(node.wire.calls)
+    assert isinstance(await node.failed(draft(1)), BreakerOpen)
+    assert len(node.wire.calls) == asked
+    await asyncio.sleep(limits.BREAKER_OPEN_S)
+    assert isinstance(await node.send(draft(1)), Receipt)
+    assert node.ingest.breaker.value == "closed"
+
+
+@simulated
+async def test_a_store_that_says_that_it_is_broken_is_asked_again_and_one_that_cannot_be_read_is_not(
+    bench: Bench,
+) -> None:
+    """It refuses at no cost, and is mended sooner than a breaker would try again."""
+
+    class Unreadable(MemoryStep):
+        def key(self, chat_id: str, client_message_id: str) -> Key | None:
+            raise ServiceUnavailable("the data folder cannot be read")
+
+    node = express(bench)
+    node.wire.always("step", UNAVAILABLE)
+    for number in range(2 * limits.BREAKER_FAILURES_MAX):
+        assert type(await node.failed(draft(number))) is ServiceUnavailable
+    node.wire.heal()
+    assert isinstance(await node.send(draft(1)), Receipt)
+    with steps_of(Unreadable):
+        for number in range(limits.BREAKER_FAILURES_MAX):
+            assert type(await node.failed(draft(number))) is ServiceUnavailable
+    assert isinstance(await node.failed(draft(2)), BreakerOpen)
+
+
+@simulated
+async def test_while_a_probe_is_out_no_other_step_is_asked(bench: Bench) -> None:
+    node = express(bench)
+    await _broken(node)
+    await asyncio.sleep(limits.BREAKER_OPEN_S)
+    node.wire.on("step", Fate(response_s=1.0))
+    probe = node.submit(draft(1))
+    await asyncio.sleep(0.1)
+    assert isinstance(await node.failed(draft(2)), BreakerOpen)
+    assert isinstance(await probe, Receipt)
+    assert isinstance(await node.send(draft(2)), Receipt)
+
+
+@simulated
+async def test_a_probe_that_wrote_nothing_proves_nothing_and_keeps_nobody_out(bench: Bench) -> None:
+    node = express(bench)
+    await _broken(node)
+    await asyncio.sleep(limits.BREAKER_OPEN_S)
+    node.wire.on("step", THROTTLED)
+    assert isinstance(await node.failed(draft(1)), ServiceUnavailable)
+    assert isinstance(await node.failed(draft(1, sender_id=EVE)), NotAMember)
+    assert node.ingest.breaker.value == "half_open"
+    assert isinstance(await node.send(draft(1)), Receipt)
+    assert node.ingest.breaker.value == "closed"
+
+
+@simulated
+async def test_refusals_do_not_shut_the_door(bench: Bench) -> None:
+    node = express(bench)
+    node.wire.always("step", THROTTLED)
+    for number in range(2 * limits.BREAKER_FAILURES_MAX):
+        await node.failed(draft(number))
+    node.wire.heal()
+    for number in range(2 * limits.BREAKER_FAILURES_MAX):
+        assert isinstance(await node.failed(draft(number, sender_id=EVE)), NotAMember)
+    assert isinstance(await node.send(draft(99)), Receipt)
+
+
+# --- leaving ----------------------------------------------------------------------------------------------------------
+
+
+@simulated
+async def test_a_drain_finishes_what_was_admitted_by_either_way(bench: Bench) -> None:
+    node = express(bench)
+    bench.put_message(1, age_s=9)
+    bench.set_counter(CHAT, 1, published=0)
+    node.wire.on("step", late(1.0))
+    answers = [node.submit(draft(1)), node.submit(draft(2, chat_id=OTHER))]
+    drained = [node.process.spawn(node.ingest.drain()) for _ in range(2)]
+    await asyncio.sleep(0.5)
+    assert isinstance(await node.failed(draft(3)), Draining)
+    assert not any([each.done() for each in drained] + [each.done() for each in answers])
+    await asyncio.gather(*drained)
+    assert node.clock.monotonic() < 1.0 + limits.PIPELINE_IDLE_S
+    assert [type(each) for each in await asyncio.gather(*answers)] == [Receipt, Receipt]
+    assert node.ingest.active_chats == []
+    assert bench.counter().dirty_at_ms is None

@@ -1,0 +1,389 @@
+"""Requests that are decided when their group begins: when they are decided and told, and what bad disks do to them."""
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from seriatim.domain.chat import Chat, ChatType
+from seriatim.domain.errors import InternalError, OutcomeUnknown, Refused, SeriatimError, ServiceUnavailable, Throttled
+from seriatim.domain.message import TEXT, Message
+from seriatim.engines.embedded import one_step as one_step_module
+from seriatim.engines.embedded import writer as writer_module
+from seriatim.engines.embedded.catalog import EmbeddedCatalog
+from seriatim.engines.embedded.disk import Disk, DiskError, Stalled
+from seriatim.engines.embedded.event_log import EmbeddedEventLog
+from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.message_log import EmbeddedMessageLog
+from seriatim.engines.embedded.one_step import EmbeddedOneStep
+from seriatim.engines.embedded.view import View
+from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.ports.event_log import MESSAGES, Event
+from seriatim.ports.message_log import Entry, Standing
+from seriatim.ports.one_step import Step
+from tests.unit.engines.slow_disk import OTHER, ROW, SOON_S, THIRD, SlowDisk, begun, put, until
+
+CHAT = "chat_1"
+
+
+class Asked:
+    """One enlisted request: what it was told, and how often it was decided and applied."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        row: bytes = ROW,
+        value: bytes = b"1",
+        *,
+        within_s: float = SOON_S,
+        decide: Callable[[View], None] | None = None,
+        then: Callable[[], None] | None = None,
+    ) -> None:
+        self.log: list[str] = []
+        self.told: list[SeriatimError | None] = []
+        self._decision = decide or (lambda view: view.put(row, value))
+        self._then = then
+        deadline = asyncio.get_running_loop().time() + within_s
+        folder.writer.enlist("step", self._decide, self._tell, deadline=deadline, applied=self._applied)
+        assert self.log == [], "decided or told from within"
+
+    def _decide(self, view: View) -> None:
+        self.log.append("decided")
+        self._decision(view)
+
+    def _applied(self) -> None:
+        self.log.append("applied")
+
+    def _tell(self, error: SeriatimError | None) -> None:
+        self.log.append("told")
+        self.told.append(error)
+        if self._then is not None:
+            self._then()
+
+    async def outcome(self) -> SeriatimError | None:
+        await until(lambda: bool(self.told))
+        return self.told[0]
+
+
+# --- when the disk is well --------------------------------------------------------------------------------------------
+
+
+async def test_what_is_enlisted_is_decided_when_its_group_begins_and_told_when_it_is_synced(
+    folder: Folder, slow: SlowDisk
+) -> None:
+    first = asyncio.ensure_future(put(folder, b"0", row=THIRD))
+    await begun(slow)
+    asked = [Asked(folder), Asked(folder, OTHER)]
+    await asyncio.sleep(0.02)
+    assert [each.log for each in asked] == [[], []], "the first sync is still under way"
+    slow.begun.clear()
+    slow.may_end.set()
+    await first
+    for each in asked:
+        assert await each.outcome() is None
+        assert each.log == ["decided", "applied", "told"]
+    assert slow.syncs == 2
+
+
+async def test_nothing_is_told_before_its_sync_has_ended(folder: Folder, slow: SlowDisk) -> None:
+    asked = Asked(folder)
+    await begun(slow)
+    await asyncio.sleep(0.02)
+    assert asked.log == ["decided"]
+    slow.may_end.set()
+    assert await asked.outcome() is None
+
+
+async def test_a_decision_sees_those_of_its_group_and_a_failed_one_leaves_nothing(folder: Folder) -> None:
+    seen: list[bytes | None] = []
+
+    def refuse(view: View) -> None:
+        view.put(ROW, b"spoilt")
+        raise Refused("no")
+
+    def fail(view: View) -> None:
+        view.delete(ROW)
+        raise RuntimeError("a bug")
+
+    written = asyncio.ensure_future(put(folder, b"asked for before", row=OTHER))
+    await asyncio.sleep(0)
+    asked = [
+        Asked(folder),
+        Asked(folder, decide=refuse),
+        Asked(folder, decide=fail),
+        Asked(folder, decide=lambda view: seen.extend((view.get(ROW), view.get(OTHER)))),
+    ]
+    outcomes = [await each.outcome() for each in asked]
+    await written
+    assert [type(each) for each in outcomes] == [type(None), Refused, InternalError, type(None)]
+    assert isinstance(outcomes[2], InternalError)
+    assert isinstance(outcomes[2].__cause__, RuntimeError)
+    assert [each.log for each in asked[1:3]] == [["decided", "told"]] * 2
+    assert (seen, folder.disk.get(ROW)) == ([b"1", b"asked for before"], b"1")
+
+
+async def test_who_is_told_may_ask_again_and_nobody_who_asked_meanwhile_is_forgotten(
+    folder: Folder, slow: SlowDisk
+) -> None:
+    again: list[Asked] = []
+    first = Asked(folder, then=lambda: again.append(Asked(folder, OTHER)))
+    await begun(slow)
+    meanwhile = asyncio.ensure_future(put(folder, b"3", row=THIRD))
+    await asyncio.sleep(0)
+    slow.may_end.set()
+    assert await first.outcome() is None
+    await meanwhile
+    assert await again[0].outcome() is None
+    assert slow.syncs == 2, "they went together"
+
+
+async def test_who_is_asked_to_decide_may_ask_again(folder: Folder) -> None:
+    again: list[Asked] = []
+    first = Asked(folder, decide=lambda view: again.append(Asked(folder, OTHER)))
+    assert await first.outcome() is None
+    assert await again[0].outcome() is None
+    assert folder.disk.get(OTHER) == b"1"
+
+
+async def test_too_many_waiting_are_told_so(folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "WRITES_WAITING_MAX", 2)
+    first = asyncio.ensure_future(put(folder, b""))
+    await begun(slow)
+    asked = [Asked(folder, b"C%d" % number) for number in range(3)]
+    assert isinstance(await asked[2].outcome(), Throttled)
+    slow.may_end.set()
+    assert [await each.outcome() for each in asked[:2]] == [None, None]
+    assert asked[2].log == ["told"]
+    await first
+
+
+async def test_a_folder_that_closes_answers_what_was_enlisted_and_refuses_the_rest(
+    folder: Folder, slow: SlowDisk
+) -> None:
+    first = asyncio.ensure_future(put(folder, b"0", row=THIRD))
+    await begun(slow)
+    asked = Asked(folder)
+    closing = asyncio.ensure_future(folder.close())
+    await asyncio.sleep(0)
+    refused = Asked(folder, OTHER)
+    await asyncio.sleep(0.02)
+    assert not closing.done()
+    slow.may_end.set()
+    await asyncio.gather(first, closing)
+    assert asked.told == [None]
+    assert [type(each) for each in refused.told] == [ServiceUnavailable]
+
+
+# --- when the disk is slow --------------------------------------------------------------------------------------------
+
+
+async def test_whose_time_is_up_before_the_decision_is_never_decided(folder: Folder, slow: SlowDisk) -> None:
+    first = asyncio.ensure_future(put(folder, b"0", row=THIRD))
+    await begun(slow)
+    hasty, gone, patient = Asked(folder, within_s=0.02), Asked(folder, within_s=-1.0), Asked(folder, OTHER)
+    assert isinstance(await hasty.outcome(), OutcomeUnknown)
+    assert isinstance(await gone.outcome(), OutcomeUnknown)
+    slow.may_end.set()
+    assert await patient.outcome() is None
+    await first
+    assert (hasty.log, gone.log, folder.disk.get(ROW)) == (["told"], ["told"], None)
+
+
+async def test_whose_time_is_up_after_the_decision_does_not_know_and_it_is_applied_all_the_same(
+    folder: Folder, slow: SlowDisk
+) -> None:
+    hasty = Asked(folder, within_s=0.05)
+    await begun(slow)
+    assert isinstance(await hasty.outcome(), OutcomeUnknown)
+    slow.may_end.set()
+    await folder.writer.idle()
+    assert (hasty.log, folder.disk.get(ROW)) == (["decided", "told", "applied"], b"1")
+
+
+async def test_while_the_store_tidies_up_what_was_decided_waits_and_what_comes_is_decided_on_top(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tidied: list[bool] = []
+    sizes: list[int] = []
+
+    def write(changes: dict[bytes, bytes | None]) -> None:
+        sizes.append(len(changes))
+        if not tidied:
+            raise Stalled("Result incomplete: Write stall")
+        Disk.write(folder.disk, changes)
+
+    monkeypatch.setattr(folder.disk, "write", write)
+    first = Asked(folder)
+    hasty = Asked(folder, THIRD, within_s=0.03)
+    await until(lambda: bool(sizes))
+    seen: list[bytes | None] = []
+    second = Asked(folder, decide=lambda view: seen.append(view.get(ROW)))
+    assert isinstance(await hasty.outcome(), OutcomeUnknown)
+    assert (first.log, seen) == (["decided"], [b"1"])
+    tidied.append(True)
+    assert (await first.outcome(), await second.outcome()) == (None, None)
+    assert (first.log, folder.disk.get(THIRD)) == (["decided", "applied", "told"], b"1")
+
+
+# --- when the disk is broken ------------------------------------------------------------------------------------------
+
+
+async def test_after_a_failed_sync_what_was_decided_is_done_again_and_what_was_not_never_is(
+    folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room = threading.Event()
+
+    def failing() -> None:
+        slow.begun.set()
+        assert slow.may_end.wait(SOON_S)
+        raise DiskError("IO error: no space left on device")
+
+    def reopen() -> None:
+        if not room.is_set():
+            raise DiskError("still no space")
+        monkeypatch.setattr(folder.disk, "sync", lambda: Disk.sync(folder.disk))
+        Disk.reopen(folder.disk)
+
+    monkeypatch.setattr(writer_module, "REOPEN_RETRY_S", 0.01)
+    monkeypatch.setattr(folder.disk, "sync", failing)
+    monkeypatch.setattr(folder.disk, "reopen", reopen)
+    again: list[Asked] = []
+    decided = Asked(folder, then=lambda: again.append(Asked(folder, THIRD)))
+    await begun(slow)
+    undecided = Asked(folder, OTHER)
+    slow.may_end.set()
+    for each in (decided, undecided):
+        error = await each.outcome()
+        assert isinstance(error, OutcomeUnknown)
+        assert "no space" in error.message
+    assert type(await again[0].outcome()) is ServiceUnavailable, "it was told so, and not from within"
+    mended: list[int] = []
+    folder.writer.mended.append(lambda: mended.append(1))
+    room.set()
+    await until(lambda: bool(mended))
+    assert [folder.disk.get(row) for row in (ROW, OTHER, THIRD)] == [b"1", None, None]
+    assert (decided.log, undecided.log, again[0].log) == (["decided", "told"], ["told"], ["told"])
+    assert await Asked(folder, THIRD).outcome() is None
+
+
+# --- whole sends ------------------------------------------------------------------------------------------------------
+
+
+async def test_an_event_is_not_read_before_its_step_is_synced_and_is_read_after_a_mend(
+    folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow.may_end.set()
+    events, steps = await sending(folder)
+    slow.may_end.clear()
+    slow.begun.clear()
+    answers: list[SeriatimError | None] = []
+    steps.ask(lambda step: send(step, 1), answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    await begun(slow)
+    await asyncio.sleep(0.02)
+    assert (answers, events.records(MESSAGES)) == ([], [])
+    monkeypatch.setattr(Disk, "sync", failing_once(Disk.sync))
+    slow.may_end.set()
+    await until(lambda: bool(answers))
+    assert isinstance(answers[0], OutcomeUnknown)
+    await until(lambda: bool(events.records(MESSAGES)))
+    slots = await EmbeddedMessageLog(folder).read(CHAT, after=0, limit=9, timeout_s=SOON_S)
+    assert [each.sequence for each in slots.slots] == [1]
+    steps.ask(lambda step: send(step, 2), answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    await until(lambda: len(answers) == 2)
+    assert answers[1] is None
+    assert [record.offset for record in events.records(MESSAGES)] == [0, 1]
+
+
+async def test_a_step_that_changes_nothing_costs_no_sync(folder: Folder, slow: SlowDisk) -> None:
+    slow.may_end.set()
+    _, steps = await sending(folder)
+    await folder.writer.idle()
+    before = slow.syncs
+    answers: list[SeriatimError | None] = []
+
+    def look(step: Step) -> None:
+        step.expect([(CHAT, "key")])
+        assert step.key(CHAT, "key") is None
+        assert step.standing(CHAT) is not None
+
+    steps.ask(look, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    await until(lambda: bool(answers))
+    assert (answers, slow.syncs) == ([None], before)
+
+
+async def test_of_how_many_chats_the_end_is_known_is_bounded_and_all_are_looked_at_again_after_a_mend(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_step_module, "STORE_CHATS_TRUSTED_MAX", 2)
+    _, steps = await sending(folder)
+    chats = [CHAT, "chat_2", "chat_3"]
+    for chat_id in chats[1:]:
+        await found(folder, chat_id)
+    answers: list[SeriatimError | None] = []
+
+    def look(step: Step) -> None:
+        assert all(step.standing(each) is not None for each in chats)
+
+    steps.ask(look, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    await until(lambda: bool(answers))
+    assert (answers, list(steps._trusted)) == ([None], chats[1:])
+    for listener in folder.writer.mended:
+        listener()
+    assert list(steps._trusted) == []
+
+
+async def sending(folder: Folder) -> tuple[EmbeddedEventLog, EmbeddedOneStep]:
+    events = await EmbeddedEventLog.open(folder, {MESSAGES: 1})
+    await found(folder, CHAT)
+    return events, EmbeddedOneStep(folder, events, SystemClock())
+
+
+async def found(folder: Folder, chat_id: str) -> None:
+    chat = Chat(
+        chat_id=chat_id,
+        chat_type=ChatType.GROUP,
+        name=None,
+        created_by="ann",
+        created_at="",
+        updated_at="",
+        member_count=0,
+    )
+    await EmbeddedCatalog(folder).create_group(chat, [], now_ms=1, timeout_s=SOON_S)
+
+
+def send(step: Step, sequence: int) -> None:
+    message = Message(
+        message_id=f"msg_{sequence}",
+        chat_id=CHAT,
+        sequence=sequence,
+        sender_id="ann",
+        client_message_id=f"key-{sequence}",
+        content="hello",
+        content_type=TEXT,
+        created_at="",
+    )
+    assert step.standing(CHAT) is not None
+    step.add(Entry(message=message, content_sha256="", expires_at_s=2**40), Event(key=CHAT, value=b"event"))
+    step.stand(
+        CHAT,
+        Standing(
+            allocated=sequence,
+            published_through=sequence,
+            published_message=sequence,
+            members_version=1,
+            dirty_at_ms=None,
+        ),
+    )
+
+
+def failing_once(sync: Callable[[Disk], None]) -> Callable[[Disk], None]:
+    failed: list[bool] = []
+
+    def syncing(disk: Disk) -> None:
+        if not failed:
+            failed.append(True)
+            raise DiskError("IO error")
+        sync(disk)
+
+    return syncing
