@@ -12,11 +12,13 @@ from seriatim.engines.rpc.durability import rendezvous
 from tests.support.real_engines import real_engines
 from tests.system.deployment import Deployment, deployed, engines_at
 from tests.system.fault_list import Fault
+from tests.system.lines import BehindALine, Lines
 from tests.system.people import Person, Place
 from tests.system.server import COMMAND, WAIT_S, clean_environment
 from tests.system.storm import Rest, Storm
 from tests.system.talk import Handset, Talk
 from tools.engines.engines import Engines
+from tools.engines.ports import HOST
 
 PEOPLE = 8
 SILENT = 2  # of them, one at each gateway
@@ -89,14 +91,17 @@ class Stage:
 
 
 @contextmanager
-def staged(folder: Path) -> Iterator[tuple[Stage, Engines]]:
-    """Two of each role on engines that nobody else uses."""
+def staged(folder: Path) -> Iterator[tuple[Stage, Engines, BehindALine]]:
+    """Two of each role on engines that nobody else uses. DynamoDB is ended and started by what comes last."""
     with real_engines():
         engines = Engines.started(folder)
         engines.__enter__()
     try:
-        at = engines_at(engines.dynamodb_url, engines.kafka_bootstrap, engines.redis_url)
-        with deployed(folder, engines=at) as deployment:
-            yield Stage(folder, deployment, deployment.gateways), engines
+        with Lines() as lines:
+            line = lines.lay("dynamodb", engines.dynamodb.port)
+            at = engines_at(f"http://{HOST}:{line.port}", engines.kafka_bootstrap, engines.redis_url)
+            with deployed(folder, engines=at) as deployment:
+                stage = Stage(folder, deployment, deployment.gateways)
+                yield stage, engines, BehindALine(engines.dynamodb, lines, "dynamodb")
     finally:
         engines.__exit__()

@@ -210,10 +210,18 @@ class Talk:
             stored = {each["message_id"] for each in history if each["client_message_id"] not in given_up}
             assert stored <= acked, "what nobody gave up was acknowledged"
             acked -= {each["message_id"] for each in history}
-        assert acked == set(), "what was acknowledged is stored"
+        assert self._lost(acked) == {}, f"acknowledged and not stored; and what devices say: {faults(self.phones)}"
         await asyncio.gather(*(phone.hang_up() for phone in self.phones))
         assert faults(self.phones) == []
         assert [phone.owed for phone in self.phones if any(phone.owed.values())] == []
+
+    def _lost(self, message_ids: set[str]) -> Mapping[str, Sequence[tuple[str, Moment]]]:
+        """By whom it was written, and when it was acknowledged."""
+        found = {
+            f"person {number}": [(each, phone.acked_at[each]) for each in phone.acked_at if each in message_ids]
+            for number, phone in enumerate(self.phones)
+        }
+        return {who: what for who, what in found.items() if what}
 
     def _unseen(self, chat_id: str, history: Sequence[Json]) -> Mapping[str, Sequence[Json]]:
         """By whom, and what."""

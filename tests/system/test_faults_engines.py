@@ -9,6 +9,7 @@ from seriatim.domain.limits import PERSIST_DEADLINE_S
 from tests.support.real_redis import ask, client_of
 from tests.system.deployment import Process
 from tests.system.fault_list import ENGINE_KILLED, ENGINE_RESTARTED, ENGINE_STOOD_STILL, FLUSHED
+from tests.system.lines import BehindALine
 from tests.system.phones import Phone, Refused, faults, same
 from tests.system.stage import Stage, staged
 from tools.engines.engine import Engine
@@ -20,27 +21,32 @@ STILL_S = PERSIST_DEADLINE_S + 1  # longer than any timeout on the way of a mess
 
 
 @pytest.fixture(scope="module")
-def staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, Engines]]:
-    with staged(tmp_path_factory.mktemp("faults")) as both:
-        yield both
+def staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, Engines, BehindALine]]:
+    with staged(tmp_path_factory.mktemp("faults")) as all_of_it:
+        yield all_of_it
 
 
 @pytest.fixture
-def stage(staging: tuple[Stage, Engines]) -> Stage:
+def stage(staging: tuple[Stage, Engines, BehindALine]) -> Stage:
     return staging[0]
 
 
 @pytest.fixture
-def engines(staging: tuple[Stage, Engines]) -> Engines:
+def engines(staging: tuple[Stage, Engines, BehindALine]) -> Engines:
     return staging[1]
+
+
+@pytest.fixture
+def dynamodb(staging: tuple[Stage, Engines, BehindALine]) -> BehindALine:
+    return staging[2]
 
 
 @pytest.mark.parametrize("name", ["DynamoDB", "Kafka", "Redis"])
 async def test_an_engine_that_is_killed_and_started_again_costs_time_and_no_message(
-    stage: Stage, engines: Engines, name: str
+    stage: Stage, engines: Engines, dynamodb: BehindALine, name: str
 ) -> None:
     """Redis comes back empty."""
-    engine = _engine(engines, name)
+    engine = _engine(engines, dynamodb, name)
     async with stage.enduring(ENGINE_KILLED[name]) as storm:
         await asyncio.to_thread(engine.kill)
         await (storm.talk.goes_on() if name == "Redis" else storm.noticed())
@@ -53,9 +59,9 @@ async def test_an_engine_that_is_killed_and_started_again_costs_time_and_no_mess
 
 @pytest.mark.parametrize("name", ["DynamoDB", "Kafka", "Redis"])
 async def test_an_engine_that_stands_still_for_longer_than_all_timeouts_costs_time_and_no_message(
-    stage: Stage, engines: Engines, name: str
+    stage: Stage, engines: Engines, dynamodb: BehindALine, name: str
 ) -> None:
-    engine = _engine(engines, name)
+    engine = _engine(engines, dynamodb, name)
     async with stage.enduring(ENGINE_STOOD_STILL[name]):
         await asyncio.to_thread(engine.pause)
         try:
@@ -66,9 +72,9 @@ async def test_an_engine_that_stands_still_for_longer_than_all_timeouts_costs_ti
 
 @pytest.mark.parametrize("name", ["DynamoDB", "Kafka", "Redis"])
 async def test_an_engine_that_is_restarted_in_order_costs_time_and_no_message(
-    stage: Stage, engines: Engines, name: str
+    stage: Stage, engines: Engines, dynamodb: BehindALine, name: str
 ) -> None:
-    engine = _engine(engines, name)
+    engine = _engine(engines, dynamodb, name)
     async with stage.enduring(ENGINE_RESTARTED[name]):
         await asyncio.to_thread(engine.stop)
         await asyncio.to_thread(engine.start)
@@ -110,5 +116,5 @@ def _open(gateway: Process) -> bool:
     return gateway.metric("gateway_circuit_breaker_open") > 0
 
 
-def _engine(engines: Engines, name: str) -> Engine:
-    return {"DynamoDB": engines.dynamodb, "Kafka": engines.kafka, "Redis": engines.redis}[name]
+def _engine(engines: Engines, dynamodb: BehindALine, name: str) -> Engine | BehindALine:
+    return {"Kafka": engines.kafka, "Redis": engines.redis}.get(name, dynamodb)

@@ -26,7 +26,7 @@ STILL_S = {
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("faults")) as (stage, _):
+    with staged(tmp_path_factory.mktemp("faults")) as (stage, _, _):
         yield stage
 
 
