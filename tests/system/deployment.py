@@ -95,7 +95,8 @@ class Deployment:
         self.gateways = self._of("gateway")
         self.ingests = self._of("ingest")
         self.fanouts = self._of("fanout")
-        [self.api] = self._of("api")
+        self.apis = self._of("api")
+        self.api = self.apis[0]
 
     def check(self) -> subprocess.CompletedProcess[str]:
         """`seriatim check` on the stores of this deployment, as an operator runs it."""

@@ -93,7 +93,7 @@ KILLED = _named(
         "who only reads sees new messages of its partitions when Kafka has missed it for 30 s; who writes, at once",
         _NOTHING_THERE,
     ),
-    api=("REST does not answer until it is started again (run two); chats go on", _ALL),
+    api=("REST does not answer there until it is started again; the other one does, and chats go on", _ALL),
 )
 STOOD_STILL = _named(
     "one ",
@@ -104,7 +104,7 @@ STOOD_STILL = _named(
         _UNSURE + "; what it finds when it wakes is too late, and is not stored",
     ),
     fanout=("new messages of its partitions come when it wakes, to those who only read", _NOTHING_THERE),
-    api=("REST answers when it wakes (run two); chats go on", _ALL),
+    api=("REST answers there when it wakes; the other one does meanwhile, and chats go on", _ALL),
 )
 RESTARTED = _named(
     "one ",
@@ -112,7 +112,7 @@ RESTARTED = _named(
     gateway=("its clients are told to connect elsewhere, and do", _ALL),
     ingest=("nothing: its chats move to the other one, in order", _ALL),
     fanout=("nothing, or a short delay while its partitions move", _NOTHING_THERE),
-    api=("requests under way are answered, new ones not until it is back (run two); chats go on", _ALL),
+    api=("requests under way are answered, new ones by the other one; chats go on", _ALL),
 )
 
 # --- lines ------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Where faults are tried: engines and processes of the test's own, and people who talk while something breaks."""
 
 import asyncio
+import copy
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -58,6 +59,12 @@ class Stage:
         assert sum(each.metric("fanout_dlq_rate_total") for each in self.deployment.fanouts) == 0
         storm.report(fault)
 
+    def rest_elsewhere(self) -> int:
+        """The status of an answer of the REST process that is not broken."""
+        person = copy.copy(self.people[0])
+        person.server = self.deployment.apis[1]
+        return person.call("GET", "/chats").status
+
     def _chats(self) -> Sequence[str]:
         """As many of each ingest process, so that no fault of one meets nobody."""
         addresses = sorted(f"127.0.0.1:{each.rpc_port}" for each in self.deployment.ingests)
@@ -100,7 +107,7 @@ def staged(folder: Path) -> Iterator[tuple[Stage, Engines, BehindALine]]:
         with Lines() as lines:
             line = lines.lay("dynamodb", engines.dynamodb.port)
             at = engines_at(f"http://{HOST}:{line.port}", engines.kafka_bootstrap, engines.redis_url)
-            with deployed(folder, engines=at) as deployment:
+            with deployed(folder, "--apis", "2", engines=at) as deployment:
                 stage = Stage(folder, deployment, deployment.gateways)
                 yield stage, engines, BehindALine(engines.dynamodb, lines, "dynamodb")
     finally:

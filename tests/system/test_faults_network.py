@@ -50,7 +50,7 @@ def staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, L
             kafka.bootstrap,
             f"redis://{HOST}:{lines.lay('all_redis', redis.port).port}",
         )
-        deployment = opened.enter_context(deployed(folder, engines=at))
+        deployment = opened.enter_context(deployed(folder, "--apis", "2", engines=at))
         ingests = [f"{HOST}:{lines.lay('gateway_ingest', each.rpc_port).port}" for each in deployment.ingests]
         third = opened.enter_context(extra_gateway(folder, at, ingests))
         doors: list[Place] = [
