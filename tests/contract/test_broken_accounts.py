@@ -7,6 +7,7 @@ import pytest
 
 from seriatim.engines.memory.accounts import MemoryAccounts
 from tests.contract import broken_accounts as broken
+from tests.contract import broken_request_keys
 from tests.contract.promises import ACCOUNTS, REQUEST_KEYS, Promise, keep, name_of
 from tests.contract.store_engines import MemoryEngine, StoreEngine
 
@@ -111,31 +112,35 @@ BROKEN: dict[str, tuple[Callable[[], StoreEngine], str]] = {
     **{
         name: (partial(broken.BrokenEngine, request_keys=request_keys), caught_by)
         for name, request_keys, caught_by in (
-            ("claims in two steps", broken.ClaimsInTwoSteps, "of_concurrent_claims_of_one_key_one_wins"),
-            ("ignores the scope", broken.IgnoresTheScope, "a_key_means_nothing_in_another_scope"),
+            ("claims in two steps", broken_request_keys.ClaimsInTwoSteps, "of_concurrent_claims_of_one_key_one_wins"),
+            ("ignores the scope", broken_request_keys.IgnoresTheScope, "a_key_means_nothing_in_another_scope"),
             (
                 "takes over with another body",
-                broken.TakesOverWithAnotherBody,
+                broken_request_keys.TakesOverWithAnotherBody,
                 "an_abandoned_claim_is_taken_over_at_once_by_one",
             ),
             (
                 "takes over with another resource",
-                broken.TakesOverWithAnotherResource,
+                broken_request_keys.TakesOverWithAnotherResource,
                 "a_claim_left_without_outcome_is_taken_over_by_one",
             ),
             (
                 "leaves the stale time",
-                broken.LeavesTheStaleTime,
+                broken_request_keys.LeavesTheStaleTime,
                 "a_claim_left_without_outcome_is_taken_over_by_one",
             ),
             (
                 "counts the day from the last claim",
-                broken.CountsTheDayFromTheLastClaim,
+                broken_request_keys.CountsTheDayFromTheLastClaim,
                 "a_key_is_free_again_a_day_after_its_first_claim",
             ),
-            ("abandon releases", broken.AbandonReleases, "an_abandoned_claim_is_taken_over_at_once_by_one"),
-            ("releases what is finished", broken.ReleasesWhatIsFinished, "a_finished_key_stays_finished"),
-            ("never finishes", broken.NeverFinishes, "a_finished_key_answers_with_its_outcome"),
+            (
+                "abandon releases",
+                broken_request_keys.AbandonReleases,
+                "an_abandoned_claim_is_taken_over_at_once_by_one",
+            ),
+            ("releases what is finished", broken_request_keys.ReleasesWhatIsFinished, "a_finished_key_stays_finished"),
+            ("never finishes", broken_request_keys.NeverFinishes, "a_finished_key_answers_with_its_outcome"),
         )
     },
 }
