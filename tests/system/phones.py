@@ -39,7 +39,9 @@ class Phone:
         self.closing: Json | None = None
         self.close_code: int | None = None
         self.arrived = asyncio.Event()  # set whenever a message or an ack has come
+        self._asked: dict[str, str] = {}  # chats by client_message_id: of all that was ever sent from here
         self._messages: dict[str, dict[int, Json]] = {}
+        self._places: dict[tuple[str, str], tuple[int, str]] = {}  # by chat and client_message_id
         self._cursors: dict[str, int] = {}
         self._synced: dict[str, bool] = {}
         self._waiting: dict[str, asyncio.Future[Json]] = {}
@@ -114,7 +116,13 @@ class Phone:
 
     def post(self, frame: Json) -> Awaitable[None]:
         assert self._socket is not None
+        if frame["type"] == "send_message":
+            self._asked[frame["client_message_id"]] = frame["chat_id"]
         return self._socket.send(msgspec.json.encode(frame).decode())
+
+    def chats(self) -> list[str]:
+        """Of which it has messages."""
+        return list(self._messages)
 
     def messages(self, chat_id: str) -> list[Json]:
         """What this device would show: by sequence, its own included."""
@@ -168,9 +176,9 @@ class Phone:
 
     def _acked(self, ack: Json) -> None:
         key, chat_id = ack["client_message_id"], ack["chat_id"]
-        known = self.acks.get(key)
-        if known is not None and (known["sequence"], known["message_id"]) != (ack["sequence"], ack["message_id"]):
-            self.faults.append(f"{key} was acknowledged twice, differently: {known} and {ack}")
+        if self._asked.get(key) != chat_id:
+            self.faults.append(f"an ack that nobody asked for: {ack}")
+        self._place(ack)
         content = self.owed.get(chat_id, {}).pop(key, None)
         if content is not None:
             self.acks[key] = ack
@@ -180,6 +188,7 @@ class Phone:
 
     def _keep(self, message: Json, *, pushed: bool) -> None:
         chat_id, sequence = message["chat_id"], message["sequence"]
+        self._place(message)
         if self._synced.get(chat_id) or not pushed:  # until then a push says nothing about those before it
             if sequence <= self._cursors.get(chat_id, 0):
                 self.faults.append(f"{sequence} of {chat_id} came after {self._cursors[chat_id]}, pushed: {pushed}")
@@ -188,6 +197,13 @@ class Phone:
             # As good as an ack: a retry would only be told the same.
             self.owed.get(chat_id, {}).pop(message["client_message_id"], None)
         self._compare(chat_id, message)
+
+    def _place(self, told: Json) -> None:
+        """A message has one place and one id, whoever tells them: an ack, a repeated one, a push or a sync."""
+        place = (told["sequence"], told["message_id"])
+        known = self._places.setdefault((told["chat_id"], told["client_message_id"]), place)
+        if known != place:
+            self.faults.append(f"one message in two places: {known} and {place}, {told}")
 
     def _compare(self, chat_id: str, message: Json) -> None:
         """The same position always holds the same message."""

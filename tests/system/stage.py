@@ -46,7 +46,9 @@ class Stage:
         Then everything must be as before in time, and nothing be lost, there twice, in another order, or a dead letter.
         """
         chats = await asyncio.to_thread(self._chats)
-        phones = [Handset(each, self._order(number), impatient=number == 0) for number, each in enumerate(self.people)]
+        phones = [
+            Handset(each, self._order(number), chats, impatient=number == 0) for number, each in enumerate(self.people)
+        ]
         async with Talk(phones, chats, silent=SILENT) as talk, Rest(self.people[-1]) as rest:
             await talk.goes_on()
             storm = Storm(self.deployment, talk, rest)

@@ -30,10 +30,14 @@ class Moment(NamedTuple):
 class Handset(Phone):
     """`gateways`: its own first, then where it goes when that is gone. `troubles`: when, and what the user saw.
 
+    Only what belongs to `chats`, those of its talk, counts as acknowledged or seen: its person may have talked before,
+    and fanout may still push, or push again, what was said then. That says nothing about this talk, early or late.
     Whoever is `impatient` gives up what was refused once, and writes something else.
     """
 
-    def __init__(self, person: Person, gateways: Sequence[Place], *, impatient: bool = False) -> None:
+    def __init__(
+        self, person: Person, gateways: Sequence[Place], chats: Sequence[str], *, impatient: bool = False
+    ) -> None:
         super().__init__(person)
         self.acked_at: dict[str, Moment] = {}  # by message_id: of the own ones
         self.seen_at: dict[str, Moment] = {}  # by message_id: of the others
@@ -42,6 +46,7 @@ class Handset(Phone):
         self.troubles: list[tuple[float, str]] = []
         self.refused_after: list[float] = []  # how long it took to be refused
         self._gateways = gateways
+        self._chats = chats
         self._impatient = impatient
         self._at = 0
 
@@ -60,16 +65,16 @@ class Handset(Phone):
             self._socket.transport.abort()
         await self.gone()
 
-    async def say(self, chat_id: str, content: str, chats: Sequence[str]) -> None:
+    async def say(self, chat_id: str, content: str) -> None:
         """Returns once it is acknowledged, or its writer has given it up after a refusal."""
         began = time.monotonic()
         try:
             await self.send(chat_id, content)
         except (Refused, Lost) as trouble:
-            await self._insist(chat_id, trouble, chats)
+            await self._insist(chat_id, trouble)
         self.waits.append((began, time.monotonic() - began))
 
-    async def _insist(self, chat_id: str, trouble: Refused | Lost, chats: Sequence[str]) -> None:
+    async def _insist(self, chat_id: str, trouble: Refused | Lost) -> None:
         while self.owed[chat_id]:
             self.troubles.append((time.monotonic(), _seen(trouble)))
             if isinstance(trouble, Refused) and self._impatient:
@@ -80,31 +85,31 @@ class Handset(Phone):
             try:
                 if isinstance(trouble, Lost):
                     await self._move()
-                await self._catch_up(chats)
+                await self._catch_up()
                 await self.pay(chat_id)
             except (Refused, Lost) as again:
                 trouble = again
 
-    async def listen(self, chats: Sequence[str]) -> None:
+    async def listen(self) -> None:
         """Until cancelled, and wherever it can."""
         assert self._reading is not None
         while True:
             await asyncio.wait((self._reading,))  # which goes on if we are cancelled
             self.troubles.append((time.monotonic(), _seen(Lost())))
-            while self._reading.done() or not all(map(self._synced.get, chats)):
+            while self._reading.done() or not all(map(self._synced.get, self._chats)):
                 await asyncio.sleep(RETRY_S)
                 with suppress(Refused, Lost):
                     if self._reading.done():
                         await self._move()
-                    await self._catch_up(chats)
+                    await self._catch_up()
 
     async def _move(self) -> None:
         self._at += 1
         await self.connect()
 
-    async def _catch_up(self, chats: Sequence[str]) -> None:
+    async def _catch_up(self) -> None:
         """A connection begins with a sync of each chat; a refused one is repeated like anything else."""
-        for chat_id in chats:
+        for chat_id in self._chats:
             if not self._synced.get(chat_id):
                 await self.sync(chat_id)
 
@@ -126,6 +131,8 @@ class Handset(Phone):
 
     def _keep(self, message: Json, *, pushed: bool) -> None:
         super()._keep(message, pushed=pushed)
+        if message["chat_id"] not in self._chats:
+            return
         # An own message that comes by a sync is as good as its ack.
         known = self.acked_at if message["sender_id"] == self.person.user_id else self.seen_at
         known.setdefault(message["message_id"], self._now(message["chat_id"]))
@@ -152,7 +159,7 @@ class Talk:
         await asyncio.gather(*(phone.connect() for phone in self.phones))
         await asyncio.gather(*(phone.sync(chat_id) for phone in self.phones for chat_id in self.chats))
         self._writing = [asyncio.create_task(self._write(number)) for number in range(len(self.writers))]
-        self._reading = [asyncio.create_task(phone.listen(self.chats)) for phone in self._readers]
+        self._reading = [asyncio.create_task(phone.listen()) for phone in self._readers]
         return self
 
     async def __aexit__(self, *reason: object) -> None:
@@ -190,11 +197,17 @@ class Talk:
         await asyncio.sleep(PACE_S * place / len(self.writers))
         while not self._over:
             number += 1
-            await phone.say(self.chats[number % len(self.chats)], f"number {number} of person {place}", self.chats)
+            await phone.say(self.chats[number % len(self.chats)], f"number {number} of person {place}")
             await asyncio.sleep(PACE_S)
 
     async def agrees(self) -> None:
-        """Everyone has everything, once, in the same order, and so does the history. Then all hang up."""
+        """Everyone has everything, once, in the same order, and so does the history. Then all hang up, in any case."""
+        try:
+            await self._agrees()
+        finally:
+            await asyncio.gather(*(phone.drop() for phone in self.phones))
+
+    async def _agrees(self) -> None:
         reader = self.phones[0].person
         acked = {message_id for phone in self.phones for message_id in phone.acked_at}
         given_up = {key for phone in self.phones for key in phone.given_up}
@@ -204,29 +217,47 @@ class Talk:
                 await asyncio.gather(*(phone.has(len(history), chat_id) for phone in self.phones))
             except TimeoutError:
                 raise AssertionError(f"not seen in time: {self._unseen(chat_id, history)}") from None
-            assert [phone.messages(chat_id) == history for phone in self.phones] == [True] * len(self.phones)
+            agreed = [phone.messages(chat_id) == history for phone in self.phones]
+            assert agreed == [True] * len(self.phones), f"not in the history: {self._beyond(chat_id, history)}"
             keys = [each["client_message_id"] for each in history]
             assert len(dict.fromkeys(keys)) == len(keys), "a message is there twice"
             stored = {each["message_id"] for each in history if each["client_message_id"] not in given_up}
             assert stored <= acked, "what nobody gave up was acknowledged"
             acked -= {each["message_id"] for each in history}
-        for chat_id in self._elsewhere(acked):
-            acked -= {each["message_id"] for each in await asyncio.to_thread(reader.history, chat_id)}
         lost = self._lost(acked)
         assert lost == {}, f"acknowledged and not stored: {lost}; and what devices say: {faults(self.phones)}"
+        invented = await self._invented()
+        assert invented == {}, f"pushed of other chats, and not in their history: {invented}"
         await asyncio.gather(*(phone.hang_up() for phone in self.phones))
         assert faults(self.phones) == []
         assert [phone.owed for phone in self.phones if any(phone.owed.values())] == []
-
-    def _elsewhere(self, message_ids: set[str]) -> Sequence[str]:
-        """Chats of an earlier talk of the same people, of which fanout repeated a message: nobody synced them here."""
-        moments = [phone.acked_at[each] for phone in self.phones for each in phone.acked_at if each in message_ids]
-        return list(dict.fromkeys(each.chat_id for each in moments if each.chat_id not in self.chats))
 
     def _lost(self, message_ids: set[str]) -> Mapping[str, Sequence[tuple[str, Moment]]]:
         """By whom it was written, and when it was acknowledged."""
         found = {
             f"person {number}": [(each, phone.acked_at[each]) for each in phone.acked_at if each in message_ids]
+            for number, phone in enumerate(self.phones)
+        }
+        return {who: what for who, what in found.items() if what}
+
+    async def _invented(self) -> Mapping[str, Sequence[Json]]:
+        """By whom it was seen: what came of a chat that is not of this talk, and is not in the history of that chat.
+
+        What was seen is asked before the history: who was shown a message finds it there.
+        """
+        found: dict[str, list[Json]] = {}
+        for number, phone in enumerate(self.phones):
+            for chat_id in [each for each in phone.chats() if each not in self.chats]:
+                seen = phone.messages(chat_id)
+                history = [same(each) for each in await asyncio.to_thread(phone.person.history, chat_id)]
+                if unknown := [each for each in seen if each not in history]:
+                    found.setdefault(f"person {number}", []).extend(unknown)
+        return found
+
+    def _beyond(self, chat_id: str, history: Sequence[Json]) -> Mapping[str, Sequence[Json]]:
+        """By whom, and what: a message that the store has lost after its ack is found here."""
+        found = {
+            f"person {number}": [each for each in phone.messages(chat_id) if each not in history]
             for number, phone in enumerate(self.phones)
         }
         return {who: what for who, what in found.items() if what}

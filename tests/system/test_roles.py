@@ -48,7 +48,7 @@ async def chatting(deployment: Deployment, first: int) -> Talk:
     people = await people_of(deployment, first)
     chat_id = await asyncio.to_thread(people[0].create_group, *people[1:])
     gateways = [*deployment.gateways, *deployment.gateways]
-    return Talk([Handset(each, gateways[number % 2 :]) for number, each in enumerate(people)], [chat_id])
+    return Talk([Handset(each, gateways[number % 2 :], [chat_id]) for number, each in enumerate(people)], [chat_id])
 
 
 async def test_a_message_crosses_two_gateways_and_everyone_sees_the_same(deployment: Deployment) -> None:

@@ -221,6 +221,21 @@ async def test_a_server_that_speaks_unasked_loses_its_connection() -> None:
         assert server.connections == 2
 
 
+async def test_words_in_the_same_breath_as_an_answer_are_no_answer_to_the_next_request() -> None:
+    unasked = http(b"for nobody")
+
+    async def overhasty(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
+        if number == 0:
+            writer.write(http(b"one") + unasked[:-5])
+        else:
+            writer.write((unasked[-5:] if server.connections == 1 else b"") + http(b"two"))
+
+    async with pool_to(overhasty) as (pool, server):
+        assert await ask(pool, b"a") == Answer(200, b"one")
+        assert await ask(pool, b"b") == Answer(200, b"two")
+        assert server.connections == 2
+
+
 async def test_closing_ends_those_who_wait() -> None:
     async with pool_to(silent, most=1) as (pool, server):
         waiting = [asyncio.create_task(ask(pool, b"%d" % number)) for number in range(3)]

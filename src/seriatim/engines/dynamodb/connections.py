@@ -221,6 +221,10 @@ class Connection(asyncio.Protocol):
 
     # --- the parser's calls ---
 
+    def on_message_begin(self) -> None:
+        if self._answer is None:  # behind an answer, in the same bytes: the rest of it would answer the next request
+            self.fail("the store spoke without being asked")
+
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
         self._body_bytes += len(body)
