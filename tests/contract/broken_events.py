@@ -1,7 +1,7 @@
 """Engines that break one promise each. The contract is worth something only if it rejects every one of them."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
 from seriatim.engines.coordinator import Coordinator, Grant, MemberKey, Orders
@@ -286,22 +286,22 @@ class DroppingTheUser(_Registering):
 class KeepingTheOldVersion(_Registering):
     class kind(MemoryRegistry):
         def cache(self, chat_id: str, members: CachedMembers, now_ms: int) -> None:
-            old = self.cached(chat_id, now_ms)
+            old = self.cached([chat_id], now_ms).get(chat_id)
             super().cache(chat_id, CachedMembers(old.version if old else members.version, members.user_ids), now_ms)
 
 
 class AddingToTheOldList(_Registering):
     class kind(MemoryRegistry):
         def cache(self, chat_id: str, members: CachedMembers, now_ms: int) -> None:
-            old = self.cached(chat_id, now_ms)
+            old = self.cached([chat_id], now_ms).get(chat_id)
             both = dict.fromkeys((*(old.user_ids if old else ()), *members.user_ids))
             super().cache(chat_id, CachedMembers(members.version, tuple(both)), now_ms)
 
 
 class CachingForEver(_Registering):
     class kind(MemoryRegistry):
-        def cached(self, chat_id: str, now_ms: int) -> CachedMembers | None:
-            return super().cached(chat_id, 0)
+        def cached(self, chat_ids: Sequence[str], now_ms: int) -> Mapping[str, CachedMembers]:
+            return super().cached(chat_ids, 0)
 
 
 class CachingNobody(_Registering):

@@ -91,7 +91,7 @@ async def a_living_device_does_not_revive_a_dead_one(engine: DirectoryEngine) ->
 
 @SUITE.promise
 async def members_are_cached_with_the_version_they_were_read_at(engine: DirectoryEngine) -> None:
-    """What was cached last, with its version; None after `MEMBER_CACHE_TTL_S` or a loss."""
+    """What was cached last of each chat, with its version; left out after `MEMBER_CACHE_TTL_S` or a loss."""
     await cache(engine, 7, "user_1", "user_2")
     assert await cached(engine) == (7, ["user_1", "user_2"])
     assert await cached(engine, "chat_2") is None
@@ -101,12 +101,26 @@ async def members_are_cached_with_the_version_they_were_read_at(engine: Director
 
 @SUITE.promise
 async def cached_members_are_forgotten_after_their_lifetime(engine: DirectoryEngine) -> None:
-    """What was cached last, with its version; None after `MEMBER_CACHE_TTL_S` or a loss."""
+    """What was cached last of each chat, with its version; left out after `MEMBER_CACHE_TTL_S` or a loss."""
     await cache(engine, 7, "user_1")
     await engine.pass_time(MEMBER_CACHE_TTL_S - 1)
     assert await cached(engine) == (7, ["user_1"])
     await engine.pass_time(1.1)
     assert await cached(engine) is None
+
+
+@SUITE.promise
+async def many_chats_are_asked_about_at_once_and_each_has_its_own_list(engine: DirectoryEngine) -> None:
+    """What was cached last of each chat, with its version; left out after `MEMBER_CACHE_TTL_S` or a loss."""
+    for number, chat_id in enumerate(("chat_1", "chat_3"), start=1):
+        members = CachedMembers(number, (f"user_{number}", "user_9"))
+        await engine.directory().cache_members(chat_id, members, timeout_s=SOON_S)
+    found = await engine.directory().cached_members(["chat_3", "chat_2", "chat_1"], timeout_s=SOON_S)
+    assert {chat_id: (each.version, sorted(each.user_ids)) for chat_id, each in found.items()} == {
+        "chat_1": (1, ["user_1", "user_9"]),
+        "chat_3": (2, ["user_2", "user_9"]),
+    }
+    assert await engine.directory().cached_members([], timeout_s=SOON_S) == {}
 
 
 @SUITE.promise
@@ -191,5 +205,5 @@ async def cache(engine: DirectoryEngine, version: int, *user_ids: str) -> None:
 
 
 async def cached(engine: DirectoryEngine, chat_id: str = "chat_1") -> tuple[int, list[str]] | None:
-    found = await engine.directory().cached_members(chat_id, timeout_s=SOON_S)
+    found = (await engine.directory().cached_members([chat_id], timeout_s=SOON_S)).get(chat_id)
     return None if found is None else (found.version, sorted(found.user_ids))

@@ -1,6 +1,6 @@
 """The contract of push. Each promise quotes its sentence of ports/push.py."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -22,9 +22,9 @@ class Inbox:
         self.heard: list[int | str] = []
         self.parcels: list[Parcel] = []
 
-    def received(self, parcel: Parcel) -> None:
-        self.parcels.append(parcel)
-        self.heard.append(parcel.message.sequence if isinstance(parcel, Delivery) else parcel.reason)
+    def received(self, parcels: Sequence[Parcel]) -> None:
+        self.parcels.extend(parcels)
+        self.heard.extend([each.message.sequence if isinstance(each, Delivery) else each.reason for each in parcels])
 
     def interrupted(self) -> None:
         self.heard.append("interrupted")
@@ -45,7 +45,10 @@ async def a_parcel_published_after_subscribe_returned_arrives_whole(engine: Push
 
 @SUITE.promise
 async def parcels_arrive_once_and_in_the_order_of_their_publication(engine: PushEngine) -> None:
-    """Sends each parcel to its gateway's channel, in order. A parcel arrives once or not at all."""
+    """Sends each parcel to its gateway's channel, in order. A parcel arrives once or not at all.
+
+    In the order in which they were published, some of them at once or each by itself.
+    """
     inbox = await subscribed(engine, "gw_1")
     push = engine.push()
     for start in range(0, 9, 3):

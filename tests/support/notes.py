@@ -1,5 +1,7 @@
 """An observer of the durability plane that remembers what its operators would have been told."""
 
+from collections.abc import Sequence
+
 from seriatim.durability.observe import DurabilityObserver
 
 
@@ -26,8 +28,8 @@ class Notes(DurabilityObserver):
     def published(self, count: int, seconds: float) -> None:
         self.counted["published"] += count
 
-    def answered(self, seconds: float) -> None:
-        self.counted["answered"] += 1
+    def answered(self, seconds: Sequence[float]) -> None:
+        self.counted["answered"] += len(seconds)
 
     def hit(self) -> None:
         self.hits += 1

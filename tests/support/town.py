@@ -197,7 +197,7 @@ class Town(Bench):
             connection_ids=(client.connection.connection_id,), message=message, prev_sequence=prev_sequence
         )
         host = next(host for host in self.gateways if client in host.clients)
-        host.process.run(host.gateway.received, parcel)
+        host.process.run(host.gateway.received, [parcel])
 
     # --- what is there now -------------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Pure. Pushes, own receipts and pages go in, in any order; `take` gives back what
 in `behind` and is read from durability by the owner.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from heapq import heappop, heappush
 
@@ -20,6 +20,10 @@ class Phase(Enum):
     LAGGING = "lagging"  # the outbound buffer had no room; stands still until it drained
 
 
+# A member of an enum costs ten times as much by way of its class, and every push asks.
+_UNSYNCED, _SYNCING, _LIVE, _LAGGING = Phase.UNSYNCED, Phase.SYNCING, Phase.LIVE, Phase.LAGGING
+
+
 class Held(msgspec.Struct, frozen=True):
     """A message that waits for those before it. No frame: the connection's own, which needs no sending."""
 
@@ -27,45 +31,34 @@ class Held(msgspec.Struct, frozen=True):
     frame: bytes | None
 
 
-class Shelf:
+class Shelf(dict[int, Held]):
     """Held messages by their sequence. The lowest is asked for all the time, so a heap finds it."""
 
-    __slots__ = ("_heap", "_held")
+    __slots__ = ("_heap",)
 
-    def __init__(self) -> None:
-        self._held: dict[int, Held] = {}
-        self._heap: list[int] = []  # every sequence that is held, and some that were taken
-
-    def __len__(self) -> int:
-        return len(self._held)
-
-    def __contains__(self, sequence: int) -> bool:
-        return sequence in self._held
-
-    def __getitem__(self, sequence: int) -> Held:
-        return self._held[sequence]
+    def __init__(self, held: Mapping[int, Held] | None = None) -> None:
+        super().__init__(held or {})
+        self._heap = sorted(self)  # every sequence that is held, and some that were taken
 
     def __setitem__(self, sequence: int, held: Held) -> None:
-        if sequence not in self._held:
+        if sequence not in self:
             heappush(self._heap, sequence)
-        self._held[sequence] = held
+        super().__setitem__(sequence, held)
 
-    def setdefault(self, sequence: int, held: Held) -> None:
-        if sequence not in self._held:
+    def keep(self, sequence: int, held: Held) -> None:
+        """What is there stays as it is."""
+        if sequence not in self:
             self[sequence] = held
 
-    def pop(self, sequence: int) -> Held:
-        return self._held.pop(sequence)
-
-    def lowest(self) -> int | None:
+    def lowest(self) -> int:
+        """Not to be asked of an empty one."""
         heap = self._heap
-        while heap and heap[0] not in self._held:
+        while heap[0] not in self:
             heappop(heap)
-        return heap[0] if heap else None
+        return heap[0]
 
-    def keep_own(self) -> None:
-        self._held = {sequence: held for sequence, held in self._held.items() if held.frame is None}
-        self._heap = sorted(self._held)
+    def own(self) -> "Shelf":
+        return Shelf({sequence: held for sequence, held in self.items() if held.frame is None})
 
 
 class ChatCursor:
@@ -90,7 +83,7 @@ class ChatCursor:
 
     def __init__(self, chat_id: str) -> None:
         self.chat_id = chat_id
-        self.phase = Phase.UNSYNCED
+        self.phase = _UNSYNCED
         self.synced = False  # the client has told its own cursor, so `delivered` is about the client
         self.delivered = 0
         self.highest = 0
@@ -104,14 +97,14 @@ class ChatCursor:
     # --- pushes and receipts ---------------------------------------------------------------------------------------
 
     def pushed(self, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
-        if self.phase is Phase.SYNCING:
+        if self.phase is _SYNCING:
             self.pushed_while_syncing(sequence, prev_sequence, frame)
-        elif self.phase is Phase.LAGGING:
+        elif self.phase is _LAGGING:
             self.pushed_while_lagging(sequence)
         elif sequence > self.delivered:
             self.highest = max(self.highest, sequence)
             if len(self._held) < HELD_MESSAGES_MAX:
-                self._held.setdefault(sequence, Held(prev_sequence, frame))
+                self._held.keep(sequence, Held(prev_sequence, frame))
 
     def next_in_line(self, sequence: int, prev_sequence: int | None) -> bool:
         """The message before it was the last one delivered: it may leave at once, and counts as delivered now.
@@ -119,17 +112,41 @@ class ChatCursor:
         What `pushed` and `take` would come to, for nearly every push there is. What is held may fit after it.
         """
         if (
-            self.phase is not Phase.LIVE
+            self.phase is not _LIVE
             or not self.synced
             or not self.stable <= self.delivered < sequence
             or not self.fits(prev_sequence)
-            or ((held := self._held.lowest()) is not None and held <= sequence)
+            or (self._held and self._held.lowest() <= sequence)
         ):
             return False
         self.delivered = sequence
         if sequence > self.highest:
             self.highest = sequence
         return True
+
+    @property
+    def holds(self) -> bool:
+        """Something waits for those before it."""
+        return bool(self._held)
+
+    def pass_own(self, sequence: int) -> bool:
+        """Own messages before this one that are next in line count as delivered: their acks came before these pushes.
+
+        False: there was none.
+        """
+        passed = False
+        while self.phase is _LIVE and self._held and (lowest := self._held.lowest()) < sequence:
+            held = self._held[lowest]
+            if held.frame is not None or self.stable > self.delivered or not self.fits(held.prev_sequence):
+                break
+            del self._held[lowest]
+            self.delivered = max(self.delivered, lowest)
+            passed = True
+        return passed
+
+    def waits_for(self, prev_sequence: int | None) -> bool:
+        """LIVE, and this message is not the last one delivered: nothing can leave before it has come."""
+        return self.phase is _LIVE and self.stable <= self.delivered and not self.fits(prev_sequence)
 
     def has(self, sequence: int) -> bool:
         """It was delivered, or waits for those before it: a push of it is a repetition, and is dropped."""
@@ -163,10 +180,10 @@ class ChatCursor:
 
     def take(self) -> Held | None:
         """The next message in order, now counted as delivered; None when the next one is missing, or must wait."""
-        if self.phase is not Phase.LIVE:
+        if self.phase is not _LIVE:
             return None
         while True:
-            following = self._held.lowest()
+            following = self._held.lowest() if self._held else None
             if following is not None and following <= self.delivered:
                 self._held.pop(following)
             elif following is not None and (following <= self.stable or self.fits(self._held[following].prev_sequence)):
@@ -184,44 +201,44 @@ class ChatCursor:
     @property
     def behind(self) -> bool:
         """LIVE, and something is missing."""
-        return self.phase is Phase.LIVE and self.highest > self.delivered
+        return self.phase is _LIVE and self.highest > self.delivered
 
     @property
     def owes(self) -> bool:
         """Something is known to exist that the client was not sent, and it did not ask for it itself."""
-        return self.phase in (Phase.LIVE, Phase.LAGGING) and self.highest > self.delivered
+        return self.phase in (_LIVE, _LAGGING) and self.highest > self.delivered
 
     # --- filling ---------------------------------------------------------------------------------------------------
 
     def filled(self, messages: Iterable[tuple[int, bytes]], through: int) -> None:
         """Everything above `delivered` up to `through` was read. What is held already keeps its frame, or its lack."""
         for sequence, frame in messages:
-            self._held.setdefault(sequence, Held(None, frame))
+            self._held.keep(sequence, Held(None, frame))
         self.stable = max(self.stable, through)
         self.highest = max(self.highest, through)
 
     def lag(self) -> None:
         """No room: keep only where we stand and which messages are the client's own."""
-        self.phase = Phase.LAGGING
+        self.phase = _LAGGING
         self.stable = self.delivered
-        self._held.keep_own()
+        self._held = self._held.own()
 
     def stand_still(self) -> None:
         """Nothing is owed any more above what was sent; whatever comes later must join on to it."""
         self.highest = self.stable = self.delivered
-        self._held.keep_own()
+        self._held = self._held.own()
 
     def lag_unsynced(self, sequence: int) -> None:
         """No room for a push of a chat that was never synced: what is owed begins with it."""
-        self.phase = Phase.LAGGING
+        self.phase = _LAGGING
         self.delivered = self.stable = sequence - 1
         self.highest = sequence
 
     def drained(self) -> bool:
         """There is room again. True: this chat lagged and must be filled."""
-        if self.phase is not Phase.LAGGING:
+        if self.phase is not _LAGGING:
             return False
-        self.phase = Phase.LIVE
+        self.phase = _LIVE
         return True
 
     # --- syncing ---------------------------------------------------------------------------------------------------
@@ -231,9 +248,9 @@ class ChatCursor:
         if self._before is None:
             self._before = (self.phase, self.synced, self.delivered)
             self.exists(self.delivered)  # the client may step back, but what it was sent stays owed
-        self.phase, self.synced = Phase.SYNCING, True
+        self.phase, self.synced = _SYNCING, True
         self.delivered = self.stable = after
-        self._held.keep_own()
+        self._held = self._held.own()
         self.epoch += 1
         return self.epoch
 
@@ -243,7 +260,7 @@ class ChatCursor:
             return
         self._before = None
         self.delivered = self.stable = through
-        self.phase = Phase.SYNCING if has_more else Phase.LIVE
+        self.phase = _SYNCING if has_more else _LIVE
         self.epoch += 1
 
     def sync_failed(self, epoch: int) -> bool:
@@ -260,7 +277,7 @@ class ChatCursor:
 
     def abandon(self) -> None:
         """Whoever still works on this cursor stops."""
-        self.phase, self.synced, self._before = Phase.UNSYNCED, False, None
+        self.phase, self.synced, self._before = _UNSYNCED, False, None
         self.epoch += 1
 
     # --- acknowledging ---------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ and is kept account of only while it is owed some that found no room: those are 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from seriatim.connection.chat_cursor import ChatCursor, Phase
@@ -18,6 +18,9 @@ from seriatim.domain.errors import NotAMember, SeriatimError, ServerBusy
 from seriatim.ports.durability import PrefixPage
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import message_frame
+
+# Its chat, its sequence, that of the message before it if known, and its frame. Plain, for a push is handled so often.
+Pushed = tuple[str, int, int | None, bytes]
 
 
 class Chats:
@@ -45,34 +48,58 @@ class Chats:
 
     # --- what arrives ------------------------------------------------------------------------------------------------
 
-    def deliver(self, chat_id: str, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
-        """A push from fanout."""
-        cursor = self._cursors.get(chat_id)
-        if cursor is not None:
+    def deliver(self, run: Sequence[Pushed]) -> None:
+        """Pushes from fanout. Nearly all are next in line and leave at once; what waits is looked at when a chat's part
+        of the run is over, for the rest of it may be what is missing.
+        """
+        outbound = self._outbound
+        waited = outbound.waiting
+        cursor: ChatCursor | None = None
+        unsettled = False
+        for chat_id, sequence, prev_sequence, frame in run:
+            if cursor is None or cursor.chat_id != chat_id:
+                if cursor is not None and (unsettled or cursor.holds):
+                    self.advance(cursor)
+                cursor, unsettled = self._cursors.get(chat_id), False
+                if cursor is None:
+                    if not self._deliver_unsynced(chat_id, sequence, frame):
+                        self._overwhelmed()
+                        return
+                    continue
             floor = cursor.delivered
-            if not self._outbound.lagging and cursor.next_in_line(sequence, prev_sequence):
-                self._outbound.push(frame, chat_id, floor)
-                self._changed()
-                if not cursor.behind:
-                    return
-            else:
-                if cursor.has(sequence):
-                    self._services.observe.repeated()
-                cursor.pushed(sequence, prev_sequence, frame)
+            if not outbound.lagging:
+                if cursor.next_in_line(sequence, prev_sequence):
+                    outbound.push(frame, chat_id, floor)
+                    continue
+                if cursor.pass_own(sequence):
+                    floor = cursor.delivered
+                    if cursor.next_in_line(sequence, prev_sequence):
+                        outbound.push(frame, chat_id, floor)
+                        continue
+            if cursor.has(sequence):
+                self._services.observe.repeated()
+            cursor.pushed(sequence, prev_sequence, frame)
+            unsettled = True
+        if cursor is not None and (unsettled or cursor.holds):
             self.advance(cursor)
-        elif self._outbound.push(frame, chat_id, sequence - 1):
+        if outbound.waiting != waited:
             self._changed()
-        elif len(self._cursors) < limits.CHATS_PER_CONNECTION_MAX:
-            self._cursors[chat_id] = cursor = ChatCursor(chat_id)
-            cursor.lag_unsynced(sequence)
-        else:
-            self._overwhelmed()
+
+    def _deliver_unsynced(self, chat_id: str, sequence: int, frame: bytes) -> bool:
+        """False: it can neither be sent nor be remembered."""
+        if self._outbound.push(frame, chat_id, sequence - 1):
+            return True
+        if len(self._cursors) >= limits.CHATS_PER_CONNECTION_MAX:
+            return False
+        self._cursors[chat_id] = cursor = ChatCursor(chat_id)
+        cursor.lag_unsynced(sequence)
+        return True
 
     def own(self, chat_id: str, sequence: int, prev_sequence: int | None) -> None:
         """The connection's own message was acknowledged to it: no echo will come and none is needed."""
         if (cursor := self._cursors.get(chat_id)) is not None:
             in_order = cursor.own(sequence, prev_sequence)
-            if not in_order or cursor.behind:
+            if cursor.behind if in_order else not (cursor.filling and cursor.waits_for(prev_sequence)):
                 self.advance(cursor)
 
     def head(self, chat_id: str, sequence: int) -> None:

@@ -4,13 +4,13 @@ Frames bound for the socket in one turn of the loop leave in one write. One time
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from msgspec import UNSET, UnsetType
 
 from seriatim.connection.acks import Acks
-from seriatim.connection.chats import Chats
+from seriatim.connection.chats import Chats, Pushed
 from seriatim.connection.inbound import Inbound
 from seriatim.connection.outbound import Outbound, Pressure
 from seriatim.connection.sends import Sends
@@ -97,7 +97,7 @@ class Connection:
         self._sends = Sends(
             self._chats,
             services,
-            admit=self._admit,
+            inbound=self._inbound,
             answered=self._answer_request,
             refused=self._refuse_request,
             rejected=self._reject,
@@ -154,10 +154,10 @@ class Connection:
         self._perform(self._session.greeted(clock.monotonic()))
         self._wake()
 
-    def deliver(self, chat_id: str, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
-        """A push, encoded once for all who get it."""
-        if self._session.phase in (Phase.GREETING, Phase.OPEN):
-            self._chats.deliver(chat_id, sequence, prev_sequence, frame)
+    def deliver(self, run: Sequence[Pushed]) -> None:
+        """Pushes, in the order in which they came, encoded once for all who get them."""
+        if self._session.phase in _TAKES_PUSHES:
+            self._chats.deliver(run)
 
     def head(self, chat_id: str, sequence: int) -> None:
         """The chat is published up to here: what is missing is read back."""
@@ -249,17 +249,17 @@ class Connection:
         self._services.observe.rejected(error.code)
         self._answer_request(error_frame(error, to))
 
-    def _answer_request(self, frame: ServerFrame) -> None:
-        """Answers a request that was accepted: its place in the queue is free once this has left."""
-        self._answer(frame, request=True)
+    def _answer(self, frame: ServerFrame) -> None:
+        self._answer_request(frame, request=False)
 
-    def _answer(self, frame: ServerFrame, *, request: bool = False) -> None:
+    def _answer_request(self, frame: ServerFrame, *, request: bool = True) -> None:
+        """Answers a request that was accepted: its place in the queue is free once this has left."""
         if self.closed:
             return
-        if self._outbound.answer(encode(frame), request=request):
-            self._wake()
-        else:
+        if not self._outbound.answer(encode(frame), request=request):
             self.close(CloseReason.LOAD_SHEDDING)  # it asks and does not read
+        elif not self._flushes:
+            self._wake()
 
     def _batch(self, frame: bytes) -> None:
         self._outbound.batch(frame)
@@ -277,24 +277,30 @@ class Connection:
         if self.closed:
             return
         if self._greeted:
-            self._assess()
-        if self._session.phase is Phase.DRAINING and self._outbound.idle and not self._inbound.in_progress:
+            pressure = self._outbound.assess(self._services.clock.monotonic())
+            if pressure is not None:
+                self._pressed(pressure)
+        if self._session.phase is _DRAINING and self._outbound.idle and not self._inbound.in_progress:
             self._finish(CloseReason.SERVER_SHUTDOWN)
         else:
             self._arm()
 
     def _write(self) -> None:
+        outbound = self._outbound
         while self._greeted and not self.closed and self._socket.writable:
-            chunk = self._outbound.take(limits.FLUSH_BYTES_MAX)
+            chunk = outbound.take(limits.FLUSH_BYTES_MAX)
             if chunk is None:
                 return
             self._socket.write(chunk.frames)
-            self._inbound.release(chunk.answers + chunk.batches)
+            if answered := chunk.answers + chunk.batches:
+                self._inbound.release(answered)
             if chunk.batches:
                 self._syncs.written(chunk.batches)
+            elif chunk.last:
+                return
 
-    def _assess(self) -> None:
-        match self._outbound.assess(self._services.clock.monotonic()):
+    def _pressed(self, pressure: Pressure) -> None:
+        match pressure:
             case Pressure.WARNED:
                 self._services.observe.buffer_high(self._outbound.waiting)
             case Pressure.CRITICAL:
@@ -302,8 +308,6 @@ class Connection:
                 self._warn(_slow_consumer(self._outbound.waiting))
             case Pressure.RECOVERED:
                 self._chats.drained()
-            case None:
-                pass
 
     def _warn(self, frame: ErrorFrame) -> None:
         """Handed to the socket even if it is full: once per episode, and the grace period counts from here."""
@@ -313,9 +317,9 @@ class Connection:
     # --- time ------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
-        shed_at, close_at = self._inbound.shed_at(), self._outbound.close_at
-        if self._timer_handle is not None and shed_at is None and close_at is None:
+        if self._timer_handle is not None and self._inbound.full_since is None and self._outbound.close_at is None:
             return  # the session's own times only move away, except in `_timer`, which has no handle then
+        shed_at, close_at = self._inbound.shed_at(), self._outbound.close_at
         at = self._session.next_timer()
         for other in (shed_at, close_at):
             if other is not None and other < at:
@@ -372,6 +376,9 @@ class Connection:
         self._chats.forget_all()
         self._ended(self, reason)
 
+
+# A member of an enum costs ten times as much by way of its class, and every push and every write asks.
+_DRAINING, _TAKES_PUSHES = Phase.DRAINING, (Phase.GREETING, Phase.OPEN)
 
 _UNAUTHORIZED = ErrorFrame(
     code="UNAUTHORIZED",

@@ -1,8 +1,9 @@
 """All connections of one process: opens and closes them, hands them their parcels, keeps them findable and complete."""
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping, Sequence
 
+from seriatim.connection.chats import Pushed
 from seriatim.connection.connection import Connection
 from seriatim.connection.drain import drain
 from seriatim.connection.gaps import Gaps
@@ -204,23 +205,36 @@ class Gateway:
 
     # --- parcels -----------------------------------------------------------------------------------------------------
 
-    def received(self, parcel: Parcel) -> None:
-        match parcel:
-            case Delivery():
-                self._deliver(parcel)
-            case CloseOrder():
-                if (reason := _CLOSE_REASONS.get(parcel.reason)) is not None:
-                    self._close(parcel.connection_id, reason)
+    def received(self, parcels: Sequence[Parcel]) -> None:
+        """Sorted by connection, so that each is asked once for all it gets. A message is encoded once for everybody."""
+        runs: dict[str, list[Pushed]] = {}
+        for parcel in parcels:
+            match parcel:
+                case Delivery(connection_ids=connection_ids, message=message, prev_sequence=prev_sequence):
+                    frame = encode(message_frame(message, prev_sequence))
+                    pushed = (message.chat_id, message.sequence, prev_sequence, frame)
+                    for connection_id in connection_ids:
+                        if connection_id in runs:
+                            runs[connection_id].append(pushed)
+                        else:
+                            runs[connection_id] = [pushed]
+                case CloseOrder():
+                    self._deliver(runs)
+                    runs = {}
+                    if (reason := _CLOSE_REASONS.get(parcel.reason)) is not None:
+                        self._close(parcel.connection_id, reason)
+        self._deliver(runs)
 
-    def _deliver(self, delivery: Delivery) -> None:
-        message, prev_sequence = delivery.message, delivery.prev_sequence
-        frame = encode(message_frame(message, prev_sequence))
-        for connection_id in delivery.connection_ids:
+    def _deliver(self, runs: Mapping[str, Sequence[Pushed]]) -> None:
+        for connection_id, run in runs.items():
             connection = self.connections.get(connection_id)
             if connection is None:
-                self._observe.unknown_connection()
-            else:
-                connection.deliver(message.chat_id, message.sequence, prev_sequence, frame)
+                self._observe.unknown_connection(len(run))
+                continue
+            try:
+                connection.deliver(run)
+            except Exception as failure:  # of one connection: the others get theirs all the same
+                report(failure)
 
     def interrupted(self) -> None:
         self._set_subscribed(False)

@@ -6,25 +6,25 @@ from seriatim.domain.limits import INBOUND_FULL_S, INBOUND_REQUESTS_MAX
 class Inbound:
     """A request is in progress until its answer was handed to the socket, so that unread answers count too."""
 
-    __slots__ = ("_full_since", "in_progress")
+    __slots__ = ("full_since", "in_progress")
 
     def __init__(self) -> None:
         self.in_progress = 0
-        self._full_since: float | None = None
+        self.full_since: float | None = None
 
     def admit(self, now: float) -> bool:
         if self.in_progress >= INBOUND_REQUESTS_MAX:
             return False
         self.in_progress += 1
         if self.in_progress == INBOUND_REQUESTS_MAX:
-            self._full_since = now
+            self.full_since = now
         return True
 
     def release(self, count: int = 1) -> None:
         self.in_progress -= count
         if self.in_progress < INBOUND_REQUESTS_MAX:
-            self._full_since = None
+            self.full_since = None
 
     def shed_at(self) -> float | None:
         """When the queue will have been full for too long to be a burst."""
-        return None if self._full_since is None else self._full_since + INBOUND_FULL_S
+        return None if self.full_since is None else self.full_since + INBOUND_FULL_S

@@ -19,8 +19,8 @@ class GatewayObserver(Protocol):
 
     def unknown_frame(self, frame_type: str) -> None: ...
 
-    def unknown_connection(self) -> None:
-        """A parcel named a connection that is not here (any more)."""
+    def unknown_connection(self, messages: int) -> None:
+        """Parcels with so many messages named a connection that is not here (any more)."""
         ...
 
     def buffer_high(self, frames: int) -> None:
@@ -61,7 +61,7 @@ class Unobserved:
 
     def unknown_frame(self, frame_type: str) -> None: ...
 
-    def unknown_connection(self) -> None: ...
+    def unknown_connection(self, messages: int) -> None: ...
 
     def buffer_high(self, frames: int) -> None: ...
 

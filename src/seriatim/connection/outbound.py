@@ -21,12 +21,8 @@ WARN_FRAMES = int(OUTBOUND_FRAMES_MAX * OUTBOUND_WARN_RATIO)
 CRITICAL_FRAMES = int(OUTBOUND_FRAMES_MAX * OUTBOUND_CRITICAL_RATIO)
 
 
-class Queued(msgspec.Struct, frozen=True):
-    """A push. `floor`: the highest sequence of its chat that was sent before it."""
-
-    frame: bytes
-    chat_id: str
-    floor: int
+# A push: its frame, its chat, and the highest sequence of that chat that was sent before it. Plain, for there are many.
+Queued = tuple[bytes, str, int]
 
 
 class Pressure(Enum):
@@ -36,11 +32,12 @@ class Pressure(Enum):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Frames to write now, and how many answers to requests and batches are among them."""
+    """Frames to write now, and how many answers to requests and batches are among them. `last`: nothing else waits."""
 
     frames: list[bytes]
     answers: int
     batches: int
+    last: bool
 
 
 class Outbound:
@@ -62,8 +59,9 @@ class Outbound:
         """False: no room, nothing was queued."""
         if self.lagging:
             return False
-        self._pushes.append(Queued(frame, chat_id, floor))
-        self.lagging = len(self._pushes) >= OUTBOUND_FRAMES_MAX
+        self._pushes.append((frame, chat_id, floor))
+        if len(self._pushes) >= OUTBOUND_FRAMES_MAX:
+            self.lagging = True
         return True
 
     def answer(self, frame: bytes, *, request: bool) -> bool:
@@ -93,10 +91,12 @@ class Outbound:
             frames.append(frame := self._batches.popleft())
             size += len(frame)
             batches += 1
-        while self._pushes and size < bytes_max:
-            frames.append(frame := self._pushes.popleft().frame)
+        pushes = self._pushes
+        while pushes and size < bytes_max:
+            frame = pushes.popleft()[0]
+            frames.append(frame)
             size += len(frame)
-        return Chunk(frames, answers, batches) if frames else None
+        return Chunk(frames, answers, batches, not (pushes or self._batches)) if frames else None
 
     def assess(self, now: float) -> Pressure | None:
         """Looks at the buffer after a write: has the client's state changed?"""
@@ -104,9 +104,10 @@ class Outbound:
         if self._closing:
             return None
         if waiting < WARN_FRAMES:
-            troubled = self._warned or self.lagging
+            if not (self._warned or self.lagging):
+                return None
             self._warned, self.lagging, self.close_at = False, False, None
-            return Pressure.RECOVERED if troubled else None
+            return Pressure.RECOVERED
         if waiting > CRITICAL_FRAMES and self.close_at is None:
             self._warned, self.close_at = True, now + SLOW_CONSUMER_GRACE_S
             return Pressure.CRITICAL
@@ -127,13 +128,13 @@ class Outbound:
     def hints(self) -> dict[str, int]:
         """Per chat the sequence to sync from, because something after it has not left."""
         found: dict[str, int] = {}
-        for queued in self._pushes:
-            found.setdefault(queued.chat_id, queued.floor)
+        for _, chat_id, floor in self._pushes:
+            found.setdefault(chat_id, floor)
         return found
 
     def floor(self, chat_id: str) -> int | None:
         """As `hints`, for one chat; None when everything has left."""
-        return next((queued.floor for queued in self._pushes if queued.chat_id == chat_id), None)
+        return next((floor for _, each, floor in self._pushes if each == chat_id), None)
 
     def refuse_pushes(self) -> None:
         """After the closing was announced none may follow; `hints` named those that waited."""

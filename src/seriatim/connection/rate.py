@@ -19,10 +19,11 @@ class SendRate:
 
     def take(self, now: float) -> RateLimited | None:
         """None: go ahead. Otherwise the error to answer with."""
-        self._tokens = min(SEND_BURST_MAX, self._tokens + (now - self._at) * SEND_RATE_PER_S)
+        tokens = self._tokens + (now - self._at) * SEND_RATE_PER_S
+        self._tokens = tokens = tokens if tokens < SEND_BURST_MAX else float(SEND_BURST_MAX)
         self._at = now
-        if self._tokens >= 1:
-            self._tokens -= 1
+        if tokens >= 1:
+            self._tokens = tokens - 1
             return None
         wait = math.ceil((1 - self._tokens) / SEND_RATE_PER_S)
         return RateLimited("too many messages on this connection", retry_after_seconds=max(1, wait))

@@ -7,6 +7,7 @@ from functools import partial
 from msgspec import UNSET
 
 from seriatim.connection.chats import Chats
+from seriatim.connection.inbound import Inbound
 from seriatim.connection.rate import SendRate
 from seriatim.connection.services import Services
 from seriatim.domain.errors import BreakerOpen, SeriatimError
@@ -14,18 +15,18 @@ from seriatim.domain.limits import PERSIST_DEADLINE_S
 from seriatim.domain.message import Receipt
 from seriatim.protocol.codec import Echo
 from seriatim.protocol.frames import MessageAck
-from seriatim.protocol.server_session import Submit
+from seriatim.protocol.server_session import Submit, busy
 
 
 class Sends:
-    """`admit`: takes a place in the inbound queue. `answered` and `refused` answer what was admitted, once each."""
+    """Each takes a place in the inbound queue. `answered` and `refused` answer what was admitted, once each."""
 
     def __init__(
         self,
         chats: Chats,
         services: Services,
         *,
-        admit: Callable[[Echo], bool],
+        inbound: Inbound,
         answered: Callable[[MessageAck], None],
         refused: Callable[[SeriatimError, Echo], None],
         rejected: Callable[[SeriatimError, Echo], None],
@@ -33,7 +34,7 @@ class Sends:
     ) -> None:
         self._chats = chats
         self._services = services
-        self._admit = admit
+        self._inbound = inbound
         self._answered = answered
         self._refused = refused
         self._rejected = rejected
@@ -42,35 +43,36 @@ class Sends:
 
     def submit(self, send: Submit) -> None:
         """Nothing here waits, so one connection's drafts reach durability in the order in which they came."""
-        now = self._services.clock.monotonic()
+        services = self._services
+        now = services.clock.monotonic()
         limited = self._rate.take(now)
         if limited is not None:
             self._rejected(limited, send.echo)
             if self._rate.flooding(now):
                 self._flooded()
-        elif self._admit(send.echo):
-            wait = self._services.breaker.admit(now)
-            if wait is not None:
-                refusal = BreakerOpen("sending is not possible for the moment", retry_after_seconds=math.ceil(wait))
-                self._refused(refusal, send.echo)
-                return
-            self._services.durability.submit(
+        elif not self._inbound.admit(now):
+            self._rejected(busy(), send.echo)
+        elif (wait := services.breaker.admit(now)) is not None:
+            refusal = BreakerOpen("sending is not possible for the moment", retry_after_seconds=math.ceil(wait))
+            self._refused(refusal, send.echo)
+        else:
+            services.durability.submit(
                 send.draft, deadline=now + PERSIST_DEADLINE_S, answer=partial(self._submitted, send)
             )
 
     def _submitted(self, send: Submit, outcome: Receipt | SeriatimError) -> None:
-        self._count(outcome)
         if isinstance(outcome, SeriatimError):
+            self._count(outcome)
             self._refused(outcome, send.echo)
             return
+        if not self._services.breaker.closed:
+            self._count(outcome)
         self._answered(_message_ack(send, outcome))
         self._chats.own(send.draft.chat_id, outcome.sequence, outcome.prev_sequence)
 
     def _count(self, outcome: Receipt | SeriatimError) -> None:
         """Only failures of the infrastructure speak against durability; a refusal is an answer like any other."""
         breaker = self._services.breaker
-        if breaker.closed and not isinstance(outcome, SeriatimError):
-            return  # nearly always
         now = self._services.clock.monotonic()
         before = breaker.state(now)
         if isinstance(outcome, SeriatimError) and outcome.trips_breaker:
@@ -82,14 +84,14 @@ class Sends:
 
 
 def _message_ack(send: Submit, receipt: Receipt) -> MessageAck:
-    as_sent = send.echo.client_message_id
+    frame = send.frame
     return MessageAck(
-        client_message_id=send.draft.client_message_id if as_sent is UNSET else as_sent,
-        chat_id=send.draft.chat_id,
+        client_message_id=frame.client_message_id,
+        chat_id=frame.chat_id,
         message_id=receipt.message_id,
         sequence=receipt.sequence,
         created_at=receipt.created_at,
         deduplicated=receipt.deduplicated,
         content_differs=receipt.content_differs or UNSET,
-        request_id=send.echo.request_id,
+        request_id=frame.request_id,
     )

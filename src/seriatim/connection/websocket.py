@@ -45,6 +45,7 @@ class WebSocket(asyncio.Protocol):
         "_parted",
         "_rest",
         "_strange",
+        "_talks",
         "_transport",
     )
 
@@ -58,6 +59,7 @@ class WebSocket(asyncio.Protocol):
         self._awaited = 0  # its size, as far as that is known
         self._strange = False  # the codec takes everything as it comes
         self._fragments: list[bytes] | None = None
+        self._talks = True  # neither side has said goodbye: what the codec calls open
         self._parted = False  # nothing may be written any more
         self._cut_handle: asyncio.TimerHandle | None = None
 
@@ -75,21 +77,18 @@ class WebSocket(asyncio.Protocol):
         return not self._full
 
     def write(self, frames: Sequence[bytes]) -> None:
-        if self._codec.state is not _OPEN or self._parted:
+        if not self._talks or self._parted:
             return
-        parts = []
-        for frame in frames:
-            parts.append(_text_header(len(frame)))
-            parts.append(frame)
-        self._transport.write(b"".join(parts))
+        self._transport.write(b"".join([part for frame in frames for part in (_text_header(len(frame)), frame)]))
 
     def ping(self) -> None:
-        if self._codec.state is _OPEN and not self._parted:
+        if self._talks and not self._parted:
             self._codec.send_ping(b"")
             self._send()
 
     def close(self, code: int, reason: str) -> None:
-        if self._codec.state is _OPEN and not self._parted:
+        if self._talks and not self._parted:
+            self._talks = False
             self._codec.send_close(code, reason)
             self._send()
             self._cut_later()
@@ -119,12 +118,12 @@ class WebSocket(asyncio.Protocol):
                     self._decode(frame)
                     decoded = True
                 at += size
-        if decoded or self._codec.state is not _OPEN:
+        if decoded or not self._talks:
             self._answer()
 
     def _plain(self, frame: bytes) -> bool:
         """True: a text in one piece, and passed on. False: something else."""
-        if frame[0] != _WHOLE_TEXT or self._strange or self._fragments is not None or self._codec.state is not _OPEN:
+        if frame[0] != _WHOLE_TEXT or self._strange or self._fragments is not None or not self._talks:
             return False
         connection = self._connection
         if connection is not None and not connection.closed:
@@ -133,25 +132,25 @@ class WebSocket(asyncio.Protocol):
                 self._text(connection, apply_mask(frame[mask + 4 :], frame[mask : mask + 4]))
             except Exception as failure:
                 report(failure)
-                self._codec.fail(1011)
+                self._fail(1011)
         return True
 
     def _decode(self, data: bytes) -> None:
         self._codec.receive_data(data)
+        self._talks = self._codec.state is _OPEN
         try:
             for event in self._codec.events_received():
                 self._received(event)
         except Exception as failure:
             report(failure)
-            self._codec.fail(1011)
+            self._fail(1011)
 
     def _answer(self) -> None:
-        codec = self._codec
-        if codec.state is _OPEN and self._full:
-            codec.data_to_send()  # pongs to somebody who does not read are dropped: they must not pile up
+        if self._talks and self._full:
+            self._codec.data_to_send()  # pongs to somebody who does not read are dropped: they must not pile up
         else:
             self._send()
-        if codec.state is not _OPEN:
+        if not self._talks:
             self._lost()
             self._cut_later()
 
@@ -196,7 +195,7 @@ class WebSocket(asyncio.Protocol):
         elif opcode is _PONG:
             connection.ponged()
         elif opcode is _BINARY:
-            self._codec.fail(1003, "text frames only")
+            self._fail(1003, "text frames only")
             self._lost()
         elif opcode is _TEXT:
             self._fragments = [bytes(event.data)]
@@ -210,10 +209,14 @@ class WebSocket(asyncio.Protocol):
         try:
             text = data.decode()
         except UnicodeDecodeError:
-            self._codec.fail(1007, "text must be UTF-8")
+            self._fail(1007, "text must be UTF-8")
             self._lost()
         else:
             connection.received(text)
+
+    def _fail(self, code: int, reason: str = "") -> None:
+        self._talks = False
+        self._codec.fail(code, reason)
 
     def _lost(self) -> None:
         connection, self._connection = self._connection, None

@@ -34,16 +34,15 @@ class Breaker:
 
     def admit(self, now: float) -> float | None:
         """None: go ahead. A number: refused; seconds until it is worth asking again, always above 0."""
-        match self.state(now):
-            case BreakerState.CLOSED:
-                return None
-            case BreakerState.OPEN:
-                return _left(self._opened_at, BREAKER_OPEN_S, now)
-            case BreakerState.HALF_OPEN:
-                wait = _left(self._probed_at, BREAKER_PROBE_S, now)
-                if wait is None:
-                    self._probed_at = now
-                return wait
+        if self._opened_at is None:
+            return None  # nearly always
+        wait = _left(self._opened_at, BREAKER_OPEN_S, now)
+        if wait is not None:
+            return wait
+        wait = _left(self._probed_at, BREAKER_PROBE_S, now)
+        if wait is None:
+            self._probed_at = now
+        return wait
 
     def succeeded(self, now: float) -> None:
         """The dependency answered, with whatever: a refusal of one request is not a failure of the dependency."""

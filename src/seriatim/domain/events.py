@@ -5,6 +5,7 @@ Readers are tolerant: unknown fields are ignored, missing optional ones have a d
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -185,6 +186,7 @@ def chat_created(
     )
 
 
+@lru_cache(maxsize=64)  # nearly all are those of a message without a trace
 def headers(event: type[Event], trace_id: str, *, republished: bool = False) -> tuple[tuple[str, bytes], ...]:
     """Record headers: what tools want to know without reading the value."""
     known = (("event_type", event.__name__.encode()), ("trace_id", trace_id.encode()))

@@ -109,8 +109,9 @@ class Express:
         outcomes: list[Outcome] = []
         hopeless: list[Pending] = []
         leaving: list[Pending] = []
+        soonest = now + limits.ATTEMPT_ROOM_S
         for pending in company.drafts:
-            if pending.hopeless(now):
+            if pending.deadline < soonest:
                 hopeless.append(pending)
             elif (outcome := batch.decide(pending.draft, pending.digest)) is None:
                 leaving.append(pending)
@@ -130,18 +131,19 @@ class Express:
         now = self._clock.monotonic()
         self._report(company, error, now)
         outcomes: Iterable[Outcome] = company.outcomes if error is None else repeat(error)
+        took_s: list[float] = []
         for pending, outcome in zip(company.drafts, outcomes, strict=False):
-            if pending.answered:
+            try:
+                told = pending.answer(outcome)
+            except Exception as failure:  # of who asked: the others are answered all the same
+                self._observe.failed("express", failure)
                 continue
-            if isinstance(outcome, Receipt):
+            if told and isinstance(outcome, Receipt):
                 if outcome.deduplicated:
                     self._observe.hit()
                 else:
-                    self._observe.answered(now - pending.admitted_at)
-            try:
-                pending.answer(outcome)
-            except Exception as failure:  # of who asked: the others are answered all the same
-                self._observe.failed("express", failure)
+                    took_s.append(now - pending.admitted_at)
+        self._observe.answered(took_s)
         self._under_way -= 1
         if self._arrival is not None and not self._arrival.done() and not self._under_way:
             self._arrival.set_result(None)

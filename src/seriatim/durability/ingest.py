@@ -130,7 +130,7 @@ class Ingest:
         check_draft(draft)
         if self._draining:
             raise Draining("this process is shutting down; retry with the same id")
-        if self._breaker.state(now) is BreakerState.OPEN:
+        if not self._breaker.closed and self._breaker.state(now) is BreakerState.OPEN:
             raise _refused(self._breaker.admit(now))
 
     def _pipeline(self, chat_id: str) -> ChatPipeline:

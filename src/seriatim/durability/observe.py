@@ -1,5 +1,7 @@
 """What the durability plane tells its operators. The runtime turns it into metrics and pages."""
 
+from collections.abc import Sequence
+
 
 class DurabilityObserver:
     """Does nothing; override what you want to see."""
@@ -10,8 +12,8 @@ class DurabilityObserver:
     def persisted(self, chat_id: str, count: int) -> None:
         """Messages of a chat were stored, in one transaction."""
 
-    def answered(self, seconds: float) -> None:
-        """A new message was acknowledged, this long after it was admitted."""
+    def answered(self, seconds: Sequence[float]) -> None:
+        """New messages were acknowledged, each this long after it was admitted."""
 
     def hit(self) -> None:
         """A retry was recognised by its key."""

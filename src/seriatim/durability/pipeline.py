@@ -37,10 +37,13 @@ class Pending:
     def answered(self) -> bool:
         return self._answer is None
 
-    def answer(self, outcome: Receipt | SeriatimError) -> None:
-        if self._answer is not None:
-            answer, self._answer = self._answer, None
-            answer(outcome)
+    def answer(self, outcome: Receipt | SeriatimError) -> bool:
+        """False: it was answered before."""
+        answer, self._answer = self._answer, None
+        if answer is None:
+            return False
+        answer(outcome)
+        return True
 
     def hopeless(self, now: float) -> bool:
         return self.deadline - now < limits.ATTEMPT_ROOM_S
@@ -206,7 +209,7 @@ class ChatPipeline:
         predecessors = await self.publisher.advance(target, deadline=deadline)
         for index, receipt in receipts.items():
             if not receipt.deduplicated:
-                self._observe.answered(self._clock.monotonic() - batch[index].admitted_at)
+                self._observe.answered((self._clock.monotonic() - batch[index].admitted_at,))
             batch[index].answer(with_predecessor(receipt, predecessors.get(receipt.sequence)))
 
     async def _idle(self) -> bool:

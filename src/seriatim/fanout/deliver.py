@@ -1,13 +1,12 @@
 """What a run of records asks for: pushes to everyone online, caches to clear, or nothing."""
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import EVENT_VERSION, MembershipChanged, MessagePersisted, decode
 from seriatim.fanout.observer import FanoutObserver, Skip
-from seriatim.fanout.recipients import Recipients, Unreachable
+from seriatim.fanout.recipients import Recipients
 from seriatim.ports.event_log import Record
 from seriatim.ports.push import Delivery, Parcel, Push
 
@@ -31,29 +30,9 @@ class Deliverer:
             elif isinstance(event, MembershipChanged):
                 await self._recipients.forget(event.chat_id)
         if messages:
-            await self._deliver(messages)
-
-    async def _deliver(self, messages: Mapping[str, Sequence[MessagePersisted]]) -> None:
-        """The messages of one chat stay in order. Chats are asked about side by side: a run in which all are in trouble
-        takes as long as one of them, and a stop waits no longer than that.
-        """
-        if len(messages) == 1:
-            parcels = [parcel for events in messages.values() for parcel in await self._parcels(events)]
-        else:
-            async with asyncio.TaskGroup() as group:
-                asked = [group.create_task(self._parcels(events)) for events in messages.values()]
-            parcels = [parcel for each in asked for parcel in each.result()]
-        if parcels:
-            await self._publish(parcels)
-
-    async def _parcels(self, events: Sequence[MessagePersisted]) -> Sequence[tuple[str, Parcel]]:
-        """Of messages of one chat: who gets them is asked once for all of them."""
-        try:
-            return await self._recipients.parcels(events)
-        except Unreachable as trouble:
-            for _ in events:
-                self._observe.skipped(trouble.reason)
-            return ()
+            parcels = await self._recipients.parcels(messages)
+            if parcels:
+                await self._publish(parcels)
 
     async def _publish(self, parcels: Sequence[tuple[str, Parcel]]) -> None:
         try:

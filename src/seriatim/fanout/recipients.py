@@ -4,7 +4,7 @@ The member cache is believed only when it is at least as new as the event; the r
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
@@ -17,14 +17,6 @@ from seriatim.ports.directory import CachedMembers, Directory, Registration
 from seriatim.ports.push import Delivery, Parcel
 
 
-class Unreachable(Exception):
-    """Something below does not answer, so this message is not pushed. Durability still has it."""
-
-    def __init__(self, reason: Skip) -> None:
-        super().__init__(reason.value)
-        self.reason = reason
-
-
 class Recipients:
     def __init__(self, roster: Roster, directory: Directory, clock: Clock, observe: FanoutObserver) -> None:
         self._roster = roster
@@ -32,17 +24,29 @@ class Recipients:
         self._clock = clock
         self._observe = observe
 
-    async def parcels(self, events: Sequence[MessagePersisted]) -> list[tuple[str, Parcel]]:
-        """For messages of one chat: of each, one parcel per gateway that holds a recipient. Raises `Unreachable`."""
-        user_ids = await self._members(events[0].message.chat_id, newest_version(events))
-        if not user_ids:
+    async def parcels(self, messages: Mapping[str, Sequence[MessagePersisted]]) -> list[tuple[str, Parcel]]:
+        """Of each message one parcel per gateway that holds a recipient, those of a chat in order.
+
+        Everything is asked once for all of them. Who cannot be found is not pushed to, which is counted: durability
+        still has it.
+        """
+        try:
+            members = await self._members(messages)
+        except SeriatimError:
+            # The connections come from the same place: asking the roster would only add load to an outage.
+            self._skipped(messages.values(), Skip.DIRECTORY)
             return []
         try:
-            online = await self._directory.connections(user_ids, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
-        except SeriatimError as error:
-            raise Unreachable(Skip.DIRECTORY) from error
-        gateways = by_gateway(user_ids, online)
-        return [parcel for event in events for parcel in addressed(event, gateways)]
+            online = await self._online(members)
+        except SeriatimError:
+            self._skipped([messages[chat_id] for chat_id in members], Skip.DIRECTORY)
+            return []
+        parcels: list[tuple[str, Parcel]] = []
+        for chat_id, user_ids in members.items():
+            gateways = by_gateway(user_ids, online)
+            for event in messages[chat_id]:
+                parcels += addressed(event, gateways)
+        return parcels
 
     async def forget(self, chat_id: str) -> None:
         """The chat's members changed. If the cache cannot be cleared, the version of later events outdates it."""
@@ -51,18 +55,44 @@ class Recipients:
         except SeriatimError:
             self._observe.cache_failed()
 
-    async def _members(self, chat_id: str, version: int | None) -> Sequence[str]:
-        try:
-            cached = await self._directory.cached_members(chat_id, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
-        except SeriatimError as error:
-            # The connections come from the same place: asking the roster would only add load to an outage.
-            raise Unreachable(Skip.DIRECTORY) from error
-        if cached is not None and usable(cached, version):
-            return cached.user_ids
-        return await self._refill(chat_id, version)
+    async def _members(self, messages: Mapping[str, Sequence[MessagePersisted]]) -> Mapping[str, Sequence[str]]:
+        """Of each chat whose members can be found out; raises what the directory does."""
+        versions = {chat_id: newest_version(events) for chat_id, events in messages.items()}
+        cached = await self._directory.cached_members(tuple(versions), timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
+        members: dict[str, Sequence[str]] = {}
+        unknown: dict[str, int | None] = {}
+        for chat_id, version in versions.items():
+            known = cached.get(chat_id)
+            if known is not None and usable(known, version):
+                members[chat_id] = known.user_ids
+            else:
+                unknown[chat_id] = version
+        for chat_id, found in (await self._refilled(unknown)).items():
+            if found is None:
+                self._skipped((messages[chat_id],), Skip.ROSTER)
+            else:
+                members[chat_id] = found
+        return members
 
-    async def _refill(self, chat_id: str, event_version: int | None) -> Sequence[str]:
+    async def _online(self, members: Mapping[str, Sequence[str]]) -> Mapping[str, Sequence[Registration]]:
+        everybody = dict.fromkeys([user_id for user_ids in members.values() for user_id in user_ids])
+        if not everybody:
+            return {}
+        return await self._directory.connections(tuple(everybody), timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
+
+    async def _refilled(self, chats: Mapping[str, int | None]) -> Mapping[str, Sequence[str] | None]:
+        """Side by side: when all are in trouble it takes as long as one, and a stop waits no longer than that."""
+        if len(chats) <= 1:
+            return {chat_id: await self._refill(chat_id, version) for chat_id, version in chats.items()}
+        async with asyncio.TaskGroup() as group:
+            asked = {chat_id: group.create_task(self._refill(chat_id, version)) for chat_id, version in chats.items()}
+        return {chat_id: task.result() for chat_id, task in asked.items()}
+
+    async def _refill(self, chat_id: str, event_version: int | None) -> Sequence[str] | None:
+        """None: the roster does not answer."""
         members = await self._ask_roster(chat_id)
+        if members is None:
+            return None
         fresh = CachedMembers(members.version, members.user_ids)
         # A roster behind the event can only mean a store that lags: good enough for one push, not for five minutes.
         if usable(fresh, event_version):
@@ -72,18 +102,24 @@ class Recipients:
                 self._observe.cache_failed()
         return fresh.user_ids
 
-    async def _ask_roster(self, chat_id: str) -> Members:
+    async def _ask_roster(self, chat_id: str) -> Members | None:
         failures = 0
         while True:
             try:
                 return await self._roster.members(chat_id, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
-            except SeriatimError as error:
+            except SeriatimError:
                 failures += 1
                 if failures >= limits.DOWNSTREAM_TRIES_MAX:
-                    raise Unreachable(Skip.ROSTER) from error
+                    return None
             self._observe.retried()
             first_s, most_s = limits.DOWNSTREAM_BACKOFF_S, limits.DOWNSTREAM_BACKOFF_MAX_S
             await asyncio.sleep(backoff_s(failures, first_s=first_s, most_s=most_s, clock=self._clock))
+
+    def _skipped(self, runs: Iterable[Sequence[MessagePersisted]], reason: Skip) -> None:
+        """One for each message that nobody is pushed."""
+        for events in runs:
+            for _ in events:
+                self._observe.skipped(reason)
 
 
 def usable(cached: CachedMembers, event_version: int | None) -> bool:
@@ -94,14 +130,16 @@ def usable(cached: CachedMembers, event_version: int | None) -> bool:
     return bool(cached.user_ids) and event_version is not None and cached.version >= event_version
 
 
-def excluded(registration: Registration, event: MessagePersisted) -> bool:
+def reached(event: MessagePersisted, registrations: Sequence[Registration]) -> tuple[str, ...]:
     """The originating connection has its ack; the sender's other devices have nothing yet, and get the message.
 
     An event that does not name its connection comes from an older producer: the sender is left out altogether.
     """
-    if event.origin_connection_id is None:
-        return registration.user_id == event.message.sender_id
-    return registration.connection_id == event.origin_connection_id
+    origin = event.origin_connection_id
+    if origin is None:
+        sender_id = event.message.sender_id
+        return tuple([each.connection_id for each in registrations if each.user_id != sender_id])
+    return tuple([each.connection_id for each in registrations if each.connection_id != origin])
 
 
 def newest_version(events: Sequence[MessagePersisted]) -> int | None:
@@ -124,7 +162,7 @@ def by_gateway(
 def addressed(event: MessagePersisted, gateways: Mapping[str, Sequence[Registration]]) -> list[tuple[str, Parcel]]:
     parcels: list[tuple[str, Parcel]] = []
     for gateway_id, registrations in gateways.items():
-        ids = tuple([each.connection_id for each in registrations if not excluded(each, event)])
+        ids = reached(event, registrations)
         if ids:
             delivery = Delivery(connection_ids=ids, message=event.message, prev_sequence=event.prev_sequence)
             parcels.append((gateway_id, delivery))

@@ -6,6 +6,8 @@ Partitions progress independently. Whatever stops in the middle is read again fr
 import asyncio
 from collections.abc import Iterable, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
 
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
@@ -116,11 +118,11 @@ class FanoutService:
                 await self._back_off(failures)
                 continue
             failures = 0
-            for record in records:
-                # No worker: the partition left us inside this poll, and its next owner reads the record.
-                worker = self._workers.get(record.partition)
+            for partition, run in groupby(records, attrgetter("partition")):
+                # No worker: the partition left us inside this poll, and its next owner reads the records.
+                worker = self._workers.get(partition)
                 if worker is not None:
-                    worker.give(record)
+                    worker.give(run)
 
     async def _join(self) -> None:
         failures = 0

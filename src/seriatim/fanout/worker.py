@@ -6,7 +6,7 @@ A run that fails is taken apart: its records are tried one by one, so that only 
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Protocol
@@ -55,11 +55,11 @@ class PartitionWorker:
         self._news = asyncio.Event()
         self._stopped = asyncio.Event()
 
-    def give(self, record: Record) -> None:
-        """Puts a record behind the others. A long backlog pauses its partition in the reader, and no other."""
+    def give(self, records: Iterable[Record]) -> None:
+        """Puts records behind the others. A long backlog pauses its partition in the reader, and no other."""
         if self._stopped.is_set():
             return
-        self._backlog.append(record)
+        self._backlog.extend(records)
         self._news.set()
         if len(self._backlog) >= limits.BACKLOG_PAUSE_RECORDS:
             self._pause()

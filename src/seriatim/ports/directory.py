@@ -35,8 +35,8 @@ class Directory(Protocol):
         """Live connections of each user; users without any are left out. What is expired is removed on sight."""
         ...
 
-    async def cached_members(self, chat_id: str, *, timeout_s: float) -> CachedMembers | None:
-        """What was cached last, with its version; None after `MEMBER_CACHE_TTL_S` or a loss."""
+    async def cached_members(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, CachedMembers]:
+        """What was cached last of each chat, with its version; left out after `MEMBER_CACHE_TTL_S` or a loss."""
         ...
 
     async def cache_members(self, chat_id: str, members: CachedMembers, *, timeout_s: float) -> None:

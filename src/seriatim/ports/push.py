@@ -25,7 +25,9 @@ Parcel = Delivery | CloseOrder
 
 
 class ParcelReceiver(Protocol):
-    def received(self, parcel: Parcel) -> None: ...
+    def received(self, parcels: Sequence[Parcel]) -> None:
+        """In the order in which they were published, some of them at once or each by itself."""
+        ...
 
     def interrupted(self) -> None:
         """The subscription broke: parcels may have been lost from here on."""

@@ -6,7 +6,7 @@
 import logging
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from seriatim.api.membership import MembershipObserver
 from seriatim.api.observe import ApiObserver
@@ -88,8 +88,9 @@ class DurabilityCounts(DurabilityObserver):
         self.transactions += 1
         self.messages_persisted += count
 
-    def answered(self, seconds: float) -> None:
-        self.persist.add(seconds)
+    def answered(self, seconds: Sequence[float]) -> None:
+        for each in seconds:
+            self.persist.add(each)
 
     def hit(self) -> None:
         self.hits += 1
@@ -199,8 +200,8 @@ class GatewayCounts(GatewayUnobserved):
     def unknown_frame(self, frame_type: str) -> None:
         self.unknown_frames += 1
 
-    def unknown_connection(self) -> None:
-        self.unknown_connections += 1
+    def unknown_connection(self, messages: int) -> None:
+        self.unknown_connections += messages
 
     def buffer_high(self, frames: int) -> None:
         self.buffers_high += 1

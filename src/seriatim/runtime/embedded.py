@@ -6,7 +6,12 @@ from seriatim.domain.errors import ServiceUnavailable
 from seriatim.domain.limits import STORE_TIMEOUT_S
 from seriatim.engines.embedded.accounts import EmbeddedAccounts, EmbeddedSessions
 from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
-from seriatim.engines.embedded.event_log import EmbeddedDeadLetterWriter, EmbeddedEventLog, EmbeddedEventWriter
+from seriatim.engines.embedded.event_log import (
+    PARTITIONS,
+    EmbeddedDeadLetterWriter,
+    EmbeddedEventLog,
+    EmbeddedEventWriter,
+)
 from seriatim.engines.embedded.event_reader import EmbeddedEventReader
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedDeliveryState
@@ -18,7 +23,6 @@ from seriatim.engines.local.revocations import LocalRevocations
 from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
 from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
 from seriatim.engines.memory.wire import ShortWire
-from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.accounts import Sessions
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import DEAD_LETTERS, Partition, Record

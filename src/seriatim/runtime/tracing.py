@@ -11,14 +11,13 @@ import msgspec
 
 from seriatim.domain.errors import InternalError, SeriatimError, ServiceUnavailable
 from seriatim.engines.embedded.disk import DiskError
-from seriatim.engines.embedded.event_log import EmbeddedEventLog
+from seriatim.engines.embedded.event_log import PARTITIONS, EmbeddedEventLog
 from seriatim.engines.embedded.folder import Folder, FolderError
 from seriatim.engines.embedded.glance import Glance
 from seriatim.engines.embedded.inspection import EmbeddedInspection
 from seriatim.engines.embedded.trail import GlanceTrail
 from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.operations.counters import Repair
-from seriatim.operations.topics import PARTITIONS
 from seriatim.operations.trace import Connections, Trace, Tracer, Watermarks
 from seriatim.ports.directory import Registration
 from seriatim.ports.inspection import StoredRows

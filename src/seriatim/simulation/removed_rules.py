@@ -9,6 +9,7 @@ from seriatim.connection.chat_cursor import ChatCursor, Held, Phase
 from seriatim.connection.outbound import Outbound
 from seriatim.connection.probe import Probe
 from seriatim.connection.registration import Registrations
+from seriatim.domain.events import MessagePersisted
 from seriatim.domain.message import Draft, Receipt, Slot
 from seriatim.durability import prefix, verdicts
 from seriatim.durability.patience import Deadline
@@ -20,6 +21,7 @@ from seriatim.durability.reconcile import Reconciler
 from seriatim.engines.memory.message_log import MemoryMessageLog
 from seriatim.fanout import recipients
 from seriatim.fanout.worker import PartitionWorker
+from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import Record
 from seriatim.ports.message_log import Key, KeyTaken, SenderGone, SlotTaken
 from seriatim.protocol.timeline import Timeline
@@ -230,7 +232,10 @@ def cache_without_version() -> Sequence[Patch]:
 
 
 def skip_senders_devices() -> Sequence[Patch]:
-    return [(recipients, "excluded", lambda registration, event: registration.user_id == event.message.sender_id)]
+    def reached(event: MessagePersisted, online: Sequence[Registration]) -> tuple[str, ...]:
+        return tuple([each.connection_id for each in online if each.user_id != event.message.sender_id])
+
+    return [(recipients, "reached", reached)]
 
 
 def commit_before_processing() -> Sequence[Patch]:

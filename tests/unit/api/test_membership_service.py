@@ -283,7 +283,7 @@ class Desk:
         await self.directory.cache_members(CHAT, members, timeout_s=1)
 
     async def cached(self) -> CachedMembers | None:
-        return await self.directory.cached_members(CHAT, timeout_s=1)
+        return (await self.directory.cached_members([CHAT], timeout_s=1)).get(CHAT)
 
 
 def _creations(bench: Bench) -> list[ChatCreated]:

@@ -1,6 +1,7 @@
 """Sessions over REST: seeing them, ending them, and what ending one reaches."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ class Gateway:
     def __init__(self) -> None:
         self.parcels: list[Parcel] = []
 
-    def received(self, parcel: Parcel) -> None:
-        self.parcels.append(parcel)
+    def received(self, parcels: Sequence[Parcel]) -> None:
+        self.parcels.extend(parcels)
 
     def interrupted(self) -> None: ...
 

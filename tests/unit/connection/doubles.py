@@ -167,7 +167,7 @@ class FakeDirectory:
         await asyncio.sleep(0)
         return {user: [each for each in self.registered.values() if each.user_id == user] for user in user_ids}
 
-    async def cached_members(self, chat_id: str, *, timeout_s: float) -> CachedMembers | None:
+    async def cached_members(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, CachedMembers]:
         raise AssertionError("a gateway routes nothing")
 
     async def cache_members(self, chat_id: str, members: CachedMembers, *, timeout_s: float) -> None:
@@ -218,8 +218,8 @@ class Observed(Unobserved):
     def breaker(self, state: BreakerState) -> None:
         self.breaker_states.append(state)
 
-    def unknown_connection(self) -> None:
-        self.strays += 1
+    def unknown_connection(self, messages: int) -> None:
+        self.strays += messages
 
     def repeated(self) -> None:
         self.repetitions += 1

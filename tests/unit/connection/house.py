@@ -236,7 +236,7 @@ class House:
         """To everybody who is connected."""
         message = a_message(sequence, content=content)
         ids = tuple(self.gateway.connections)
-        self.gateway.received(Delivery(connection_ids=ids, message=message, prev_sequence=sequence - 1))
+        self.gateway.received([Delivery(connection_ids=ids, message=message, prev_sequence=sequence - 1)])
 
 
 @asynccontextmanager

@@ -135,11 +135,15 @@ class World:
         if sequence not in stored:
             stored.append(sequence)
             stored.sort()
-        self.gateway.received(
-            Delivery(
-                connection_ids=(connection.connection_id,), message=a_message(sequence, chat_id), prev_sequence=prev
-            )
-        )
+        self.gateway.received([a_delivery(connection, sequence, prev, chat_id)])
+
+    def deliver_run(self, *deliveries: Delivery) -> None:
+        """Pushes that arrive together, of messages that are stored by then."""
+        for each in deliveries:
+            stored = self.durability.chats.setdefault(each.message.chat_id, [])
+            stored.append(each.message.sequence)
+            stored.sort()
+        self.gateway.received(deliveries)
 
 
 def with_world(test: Callable[[World], Awaitable[None]] | None = None, *, chance: float = 0.0) -> Callable[..., object]:
@@ -161,6 +165,12 @@ def with_world(test: Callable[[World], Awaitable[None]] | None = None, *, chance
 
 
 # --- small things --------------------------------------------------------------------------------------------------
+
+
+def a_delivery(connection: Connection, sequence: int, prev: int | None, chat_id: str = CHAT) -> Delivery:
+    return Delivery(
+        connection_ids=(connection.connection_id,), message=a_message(sequence, chat_id), prev_sequence=prev
+    )
 
 
 async def ask(connection: Connection, *frames: ClientFrame) -> None:

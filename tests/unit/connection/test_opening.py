@@ -204,10 +204,10 @@ async def test_of_two_connections_that_arrive_together_the_newer_one_stays(world
 @with_world
 async def test_a_close_order_closes_the_connection_it_names(world: World) -> None:
     connection, socket = await world.connect()
-    world.gateway.received(CloseOrder(connection_id="conn_x", reason="session_revoked"))
-    world.gateway.received(CloseOrder(connection_id=connection.connection_id, reason="gibberish"))
+    world.gateway.received([CloseOrder(connection_id="conn_x", reason="session_revoked")])
+    world.gateway.received([CloseOrder(connection_id=connection.connection_id, reason="gibberish")])
     assert socket.is_open
-    world.gateway.received(CloseOrder(connection_id=connection.connection_id, reason="session_revoked"))
+    world.gateway.received([CloseOrder(connection_id=connection.connection_id, reason="session_revoked")])
     assert socket.closed == (1008, "session_revoked")
 
 

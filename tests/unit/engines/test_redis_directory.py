@@ -60,7 +60,7 @@ async def test_members_without_a_version_and_a_version_without_members_are_nothi
     for lost in ("chat_members:{chat_1}", "chat_members_version:{chat_1}"):
         await directory.cache_members("chat_1", CachedMembers(7, ("user_1",)), timeout_s=SOON_S)
         await ask(client, "DEL", lost)
-        assert await directory.cached_members("chat_1", timeout_s=SOON_S) is None
+        assert await directory.cached_members(["chat_1"], timeout_s=SOON_S) == {}
 
 
 async def test_no_reader_ever_sees_one_list_with_the_version_of_another(redis: Redis) -> None:
@@ -73,8 +73,7 @@ async def test_no_reader_ever_sees_one_list_with_the_version_of_another(redis: R
 
         async def read() -> None:
             for _ in range(200):
-                found = await RedisDirectory(three).cached_members("chat_1", timeout_s=SOON_S)
-                if found is not None:
+                for found in (await RedisDirectory(three).cached_members(["chat_1"], timeout_s=SOON_S)).values():
                     assert len(found.user_ids) == 50
                     assert all(each.startswith(f"user_{found.version}_") for each in found.user_ids)
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -30,8 +30,8 @@ class Inbox:
     def __init__(self) -> None:
         self.heard: list[int | str] = []
 
-    def received(self, parcel: Parcel) -> None:
-        self.heard.append(parcel.message.sequence if isinstance(parcel, Delivery) else parcel.reason)
+    def received(self, parcels: Sequence[Parcel]) -> None:
+        self.heard.extend([each.message.sequence if isinstance(each, Delivery) else each.reason for each in parcels])
 
     def interrupted(self) -> None:
         self.heard.append("interrupted")

@@ -1,7 +1,7 @@
 """A primary, its replica and a sentinel that puts one in the place of the other: nobody has to be told."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -42,8 +42,8 @@ class Inbox:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def received(self, parcel: Parcel) -> None:
-        self.heard.append("parcel")
+    def received(self, parcels: Sequence[Parcel]) -> None:
+        self.heard.extend("parcel" for _ in parcels)
 
     def interrupted(self) -> None:
         self.heard.append("interrupted")

@@ -194,9 +194,8 @@ class FakeDirectory:
             self.online.setdefault(each.user_id, []).append(each)
         self.cache: dict[str, CachedMembers] = {}
         self.down: tuple[str, ...] = ()  # names of the methods that fail
-        self.trouble: tuple[str, ...] = ()  # chats whose cache does not answer
         self.lookups = 0
-        self.cache_reads: list[str] = []
+        self.cache_reads: list[tuple[str, ...]] = []
 
     async def register(self, registrations: Sequence[Registration], *, timeout_s: float) -> None:
         raise AssertionError("fanout registers nobody")
@@ -209,12 +208,10 @@ class FakeDirectory:
         self.lookups += 1
         return {user_id: self.online[user_id] for user_id in user_ids if user_id in self.online}
 
-    async def cached_members(self, chat_id: str, *, timeout_s: float) -> CachedMembers | None:
+    async def cached_members(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, CachedMembers]:
         self._answer("cached_members")
-        self.cache_reads.append(chat_id)
-        if chat_id in self.trouble:
-            raise OutcomeUnknown("cached_members")
-        return self.cache.get(chat_id)
+        self.cache_reads.append(tuple(chat_ids))
+        return {chat_id: self.cache[chat_id] for chat_id in chat_ids if chat_id in self.cache}
 
     async def cache_members(self, chat_id: str, members: CachedMembers, *, timeout_s: float) -> None:
         self._answer("cache_members")

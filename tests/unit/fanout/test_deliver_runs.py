@@ -37,20 +37,20 @@ async def test_the_messages_of_a_chat_cost_one_question_about_members_one_about_
     scene: Scene,
 ) -> None:
     await scene.handle(*(message_value(number, version=1) for number in range(1, 6)))
-    assert (scene.directory.cache_reads, scene.roster.calls) == ([CHAT], 1)
+    assert (scene.directory.cache_reads, scene.roster.calls) == ([(CHAT,)], 1)
     assert (scene.directory.lookups, len(scene.push.calls)) == (1, 1)
     assert sent_to(scene, "gw-1") == [1, 2, 3, 4, 5]
 
 
-async def test_each_chat_of_a_run_is_asked_about_once_and_all_leave_in_one_push(scene: Scene) -> None:
+async def test_all_chats_of_a_run_are_asked_about_at_once_and_leave_in_one_push(scene: Scene) -> None:
     await scene.run(
         (CHAT, message_value(1, version=1)),
         (OTHER, message_value(1, chat_id=OTHER, version=1)),
         (CHAT, message_value(2, version=1)),
         (OTHER, message_value(2, chat_id=OTHER, version=1)),
     )
-    assert sorted(scene.directory.cache_reads) == [CHAT, OTHER]
-    assert (scene.roster.calls, scene.directory.lookups, len(scene.push.calls)) == (2, 2, 1)
+    assert scene.directory.cache_reads == [(CHAT, OTHER)]
+    assert (scene.roster.calls, scene.directory.lookups, len(scene.push.calls)) == (2, 1, 1)
 
 
 async def test_the_newest_version_of_a_run_decides_whether_a_cache_is_believed(scene: Scene) -> None:
@@ -170,15 +170,22 @@ async def test_s36_a_roster_in_trouble_with_one_chat_of_a_run_keeps_back_no_othe
     assert scene.ledger.skips == [Skip.ROSTER] * 2, "one for each message that was not pushed"
 
 
-@pytest.mark.parametrize("troubled", [CHAT, OTHER, THIRD])
-async def test_s36_a_directory_in_trouble_with_one_chat_of_a_run_keeps_back_no_other(
-    scene: Scene, troubled: str
+@pytest.mark.parametrize("method", ["cached_members", "connections"])
+async def test_s36_a_directory_in_trouble_is_counted_for_each_message_of_the_run_and_asked_nothing_more(
+    scene: Scene, method: str
 ) -> None:
-    scene.directory.trouble = (troubled,)
+    scene.directory.down = (method,)
     await scene.run(*((chat_id, message_value(1, chat_id=chat_id)) for chat_id in (CHAT, OTHER, THIRD)))
-    for chat_id in (CHAT, OTHER, THIRD):
-        assert sent_to(scene, "gw-1", chat_id) == ([] if chat_id == troubled else [1])
-    assert scene.ledger.skips == [Skip.DIRECTORY]
+    assert scene.push.calls == []
+    assert scene.ledger.skips == [Skip.DIRECTORY] * 3
+    assert scene.roster.calls == (0 if method == "cached_members" else 3)
+
+
+async def test_s36_a_message_kept_back_by_the_roster_and_then_by_the_directory_is_counted_once(scene: Scene) -> None:
+    scene.roster.trouble = (OTHER,)
+    scene.directory.down = ("connections",)
+    await scene.run(*((chat_id, message_value(1, chat_id=chat_id)) for chat_id in (CHAT, OTHER)))
+    assert sorted(scene.ledger.skips) == [Skip.DIRECTORY, Skip.ROSTER]
 
 
 async def test_s36_chats_are_asked_about_side_by_side_so_that_a_silent_roster_holds_up_a_run_no_longer_than_one_chat(
@@ -205,14 +212,14 @@ async def test_a_run_that_is_cancelled_leaves_no_question_behind(scene: Scene) -
 async def test_a_bug_met_by_one_chat_of_a_run_fails_the_run_before_anything_is_pushed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = scene.directory.cached_members
+    ask = scene.roster.members
 
-    async def moody(chat_id: str, *, timeout_s: float) -> CachedMembers | None:
+    async def moody(chat_id: str, *, timeout_s: float) -> Members:
         if chat_id == OTHER:
             raise ZeroDivisionError
         return await ask(chat_id, timeout_s=timeout_s)
 
-    monkeypatch.setattr(scene.directory, "cached_members", moody)
+    monkeypatch.setattr(scene.roster, "members", moody)
     with pytest.raises(Exception, match="TaskGroup"):
         await scene.run(*((each, message_value(1, chat_id=each)) for each in (CHAT, OTHER, THIRD)))
     assert scene.push.calls == []

@@ -51,8 +51,7 @@ class Bench:
         return self.held[offset]
 
     def give(self, *offsets: int) -> None:
-        for offset in offsets:
-            self.worker.give(record(offset=offset))
+        self.worker.give([record(offset=offset) for offset in offsets])
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:

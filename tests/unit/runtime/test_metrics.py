@@ -102,7 +102,7 @@ Told = Callable[[Metrics], object]
         (lambda m: m.durability.refused_by_store("throttled"), "durability_dynamodb_throttle_count_total", 1),
         (lambda m: m.durability.persisted("chat_1", 7), "durability_messages_persisted_rate_total", 7),
         (lambda m: m.durability.republished(2), "durability_events_republished_total", 2),
-        (lambda m: m.durability.answered(0.3), 'durability_persist_latency_seconds_bucket{le="0.5"}', 1),
+        (lambda m: m.durability.answered([0.3]), 'durability_persist_latency_seconds_bucket{le="0.5"}', 1),
         (lambda m: m.durability.allocated(1, 9.0), 'sequence_allocation_latency_seconds_bucket{le="+Inf"}', 1),
         (lambda m: m.durability.published(5, 0.02), "durability_kafka_produce_latency_seconds_sum", 0.02),
         (lambda m: m.gateway.connection_opened(), "gateway_connections_rate_total", 1),

@@ -11,16 +11,16 @@ from seriatim.domain.limits import EVENT_TAIL_RECORDS_MAX, STORE_TIMEOUT_S
 from seriatim.domain.partition import partition as partition_of
 from seriatim.engines.coordinator import Coordinator
 from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.folder import Folder, FolderError
+from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.rows import EventRow
 from seriatim.engines.embedded.view import View
 from seriatim.engines.envelopes import enveloped
 from seriatim.ports.clock import Clock
-from seriatim.ports.event_log import DEAD_LETTERS, Event, Letter, Partition, Record
+from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, Letter, Partition, Record
 
-
-class TopicMismatch(FolderError):
-    """A topic keeps the number of partitions that it was made with: the order of its chats depends on it."""
+# Of a new folder. Partitions are for sharing work among machines, and here is one: few make long runs, and a run costs
+# fanout little more than a record. A few all the same, for a record that nobody can handle holds up its own only.
+PARTITIONS: Mapping[str, int] = {MESSAGES: 4, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
 
 
 class EmbeddedEventLog:
@@ -41,21 +41,22 @@ class EmbeddedEventLog:
 
     @classmethod
     async def open(cls, folder: Folder, partitions: Mapping[str, int]) -> "EmbeddedEventLog":
-        """Makes the topics that are not there yet. Raises `TopicMismatch` and makes none if one has another size."""
+        """Makes the topics that are not there yet, with so many partitions.
 
-        def decide(view: View) -> None:
+        One that is there keeps the number it was made with: the order of its chats depends on it.
+        """
+
+        def decide(view: View) -> dict[str, int]:
+            counts = dict(partitions)
             for topic, count in partitions.items():
                 made = rows.NUMBER.found(view.get(rows.topic_key(topic)))
                 if made is None:
                     view.put(rows.topic_key(topic), rows.NUMBER.encode(count))
-                elif made != count:
-                    raise TopicMismatch(
-                        f"topic {topic} has {made} partitions in {folder.path}, and the settings say {count}; set it "
-                        f"to {made}"
-                    )
+                else:
+                    counts[topic] = made
+            return counts
 
-        await folder.writer.call("topics", decide, timeout_s=STORE_TIMEOUT_S)
-        return cls(folder, partitions)
+        return cls(folder, await folder.writer.call("topics", decide, timeout_s=STORE_TIMEOUT_S))
 
     def partition_count(self, topic: str) -> int:
         count = self.partitions.get(topic)
@@ -82,8 +83,8 @@ class EmbeddedEventLog:
         """Behind all that was decided before."""
         end_key = rows.end_key(partition)
         end = rows.NUMBER.found(view.get(end_key)) or 0
-        for key, event in zip(rows.event_keys(partition, end, len(events)), events, strict=True):
-            view.put(key, rows.EVENT.encode(event))
+        keys = rows.event_keys(partition, end, len(events))
+        view.changes.update(zip(keys, map(rows.EVENT.encode, events), strict=True))
         view.put(end_key, rows.NUMBER.encode(end + len(events)))
 
     def appended(self, events: Mapping[Partition, Sequence[EventRow]]) -> None:
@@ -91,7 +92,7 @@ class EmbeddedEventLog:
         for partition, rows_of_one in events.items():
             end = self._ends[partition]
             self._tails[partition].extend(
-                [_record(partition, end + number, row) for number, row in enumerate(rows_of_one)]
+                [_record(partition, offset, row) for offset, row in enumerate(rows_of_one, end)]
             )
             self._ends[partition] = end + len(rows_of_one)
             for group in self._groups.values():

@@ -134,11 +134,14 @@ class EmbeddedEventReader(Holder):
             return []
         self._turn = (self._turn + 1) % len(ready)
         records: list[Record] = []
+        moved: list[tuple[Holding, int]] = []
         for partition, holding in ready[self._turn :] + ready[: self._turn]:
-            records += self._log.fetch(partition, holding.position, limit - len(records))
+            if found := self._log.fetch(partition, holding.position, limit - len(records)):
+                records += found
+                moved.append((holding, found[-1].offset + 1))
         # Moved only now: a read that failed half-way passes over nothing.
-        for record in records:
-            self._holdings[record.partition].position = record.offset + 1
+        for holding, position in moved:
+            holding.position = position
         return records
 
     async def _sleep(self) -> None:

@@ -81,27 +81,34 @@ class EmbeddedStep(Step):
         return row.standing if row is not None and self._trusts(chat_id, row) else None
 
     def expect(self, keys: Sequence[tuple[str, str]]) -> None:
-        asked = [rows.idempotency_key(self._place(chat_id).keys, name) for chat_id, name in keys]
+        asked: list[bytes] = []
+        for chat_id, client_message_id in keys:
+            place = self._places.get(chat_id) or self._place(chat_id)
+            place.names[client_message_id] = name = rows.idempotency_key(place.keys, client_message_id)
+            asked.append(name)
         self._known = dict(zip(asked, self._view.get_all(asked), strict=True))
 
     def key(self, chat_id: str, client_message_id: str) -> Key | None:
-        key = rows.idempotency_key(self._place(chat_id).keys, client_message_id)
-        try:
-            found = self._view.changes[key] if key in self._view.changes else self._known[key]
-        except KeyError:
-            found = self._view.get(key)
+        place = self._places.get(chat_id) or self._place(chat_id)
+        name = place.names.get(client_message_id)
+        if name is None:
+            name = rows.idempotency_key(place.keys, client_message_id)
+            found = self._view.get(name)
+        else:
+            found = self._view.changes.get(name) or self._known[name]  # no row is ever empty, and no key is taken back
         return None if found is None else rows.KEY.decode(found)
 
     def is_member(self, chat_id: str, user_id: str) -> bool:
         return self._view.get(rows.member_key(chat_id, user_id)) is not None
 
     def add(self, entry: Entry, event: Event) -> None:
-        message, view = entry.message, self._view
-        place = self._place(message.chat_id)
-        view.put(rows.slot_key(place.slots, message.sequence), rows.encode_slot(message))
-        view.put(
-            rows.idempotency_key(place.keys, message.client_message_id), rows.KEY.encode(store_rules.key_of(entry))
-        )
+        message, changes = entry.message, self._view.changes
+        place = self._places.get(message.chat_id) or self._place(message.chat_id)
+        name = place.names.get(message.client_message_id)
+        if name is None:
+            name = rows.idempotency_key(place.keys, message.client_message_id)
+        changes[rows.slot_key(place.slots, message.sequence)] = rows.encode_message(message)
+        changes[name] = rows.KEY.encode(store_rules.key_of(entry))
         place.events.append(EventRow(place.key, event.value, event.headers, self._now_ms))
 
     def stand(self, chat_id: str, standing: Standing) -> None:
@@ -128,11 +135,12 @@ class EmbeddedStep(Step):
 class _Place:
     """Where the rows of one chat lie: worked out once for all its messages."""
 
-    __slots__ = ("counter", "events", "key", "keys", "slots")
+    __slots__ = ("counter", "events", "key", "keys", "names", "slots")
 
     def __init__(self, chat_id: str, events: list[EventRow]) -> None:
         self.counter: CounterRow | None = None
         self.key = chat_id.encode()
         self.keys = rows.keys_prefix(chat_id)
         self.slots = rows.slots_prefix(chat_id)
+        self.names: dict[str, bytes] = {}  # the rows of the keys that were expected
         self.events = events

@@ -101,9 +101,11 @@ _MESSAGE_TAG, _SEALED_TAG = b"m", b"s"
 
 
 def encode_slot(slot: Slot) -> bytes:
-    if isinstance(slot, Message):
-        return _MESSAGE_TAG + _MESSAGE.encode(slot)
-    return _SEALED_TAG + _SEALED.encode(slot)
+    return encode_message(slot) if isinstance(slot, Message) else _SEALED_TAG + _SEALED.encode(slot)
+
+
+def encode_message(message: Message) -> bytes:
+    return _MESSAGE_TAG + _MESSAGE.encode(message)
 
 
 def decode_slot(value: bytes) -> Slot:

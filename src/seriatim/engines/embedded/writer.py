@@ -241,7 +241,9 @@ class Writer:
             return
         self._gathering = Group()
         self._syncing = group
-        group.going = [key for key, value in group.changes.items() if value is None]
+        group.going = (
+            [] if None not in group.changes.values() else [key for key, value in group.changes.items() if value is None]
+        )
         if group.changes:
             self._jobs.put((loop, _Job(self._disk.sync, self._synced)))
         else:

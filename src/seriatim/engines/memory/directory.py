@@ -35,9 +35,10 @@ class MemoryDirectory:
             "connections", lambda: self._registry.connections(asked, self._now_ms()), timeout_s=timeout_s
         )
 
-    async def cached_members(self, chat_id: str, *, timeout_s: float) -> CachedMembers | None:
+    async def cached_members(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, CachedMembers]:
+        asked = tuple(chat_ids)
         return await self._wire.call(
-            "cached_members", lambda: self._registry.cached(chat_id, self._now_ms()), timeout_s=timeout_s
+            "cached_members", lambda: self._registry.cached(asked, self._now_ms()), timeout_s=timeout_s
         )
 
     async def cache_members(self, chat_id: str, members: CachedMembers, *, timeout_s: float) -> None:
@@ -89,9 +90,13 @@ class MemoryRegistry:
         known = self._user_sets.get(user_id)
         return () if known is None else tuple(known.ids)
 
-    def cached(self, chat_id: str, now_ms: int) -> CachedMembers | None:
-        members, expires_ms = self._members.get(chat_id, (None, 0))
-        return members if now_ms < expires_ms else None
+    def cached(self, chat_ids: Sequence[str], now_ms: int) -> Mapping[str, CachedMembers]:
+        found: dict[str, CachedMembers] = {}
+        for chat_id in chat_ids:
+            kept = self._members.get(chat_id)
+            if kept is not None and now_ms < kept[1]:
+                found[chat_id] = kept[0]
+        return found
 
     def cache(self, chat_id: str, members: CachedMembers, now_ms: int) -> None:
         self._members.pop(chat_id, None)

@@ -60,8 +60,8 @@ class Subscription:
         self.broken = False
         self._wire = wire
 
-    def send(self, parcel: Parcel) -> None:
-        self._wire.deliver(partial(self._received, parcel), lossy=True)
+    def send(self, parcels: Sequence[Parcel]) -> None:
+        self._wire.deliver_all(self._received, parcels)
 
     def break_off(self) -> None:
         if not self.broken:
@@ -73,9 +73,9 @@ class Subscription:
             self.broken = False
             self._wire.deliver(self._resumed)
 
-    def _received(self, parcel: Parcel) -> None:
+    def _received(self, parcels: Sequence[Parcel]) -> None:
         if self.open:
-            self.receiver.received(parcel)
+            self.receiver.received(parcels)
 
     def _interrupted(self) -> None:
         if self.open:
@@ -113,7 +113,17 @@ class MemoryChannels:
         return tuple(self._subscriptions)
 
     def publish(self, parcels: Sequence[tuple[str, Parcel]]) -> Sequence[bool]:
-        return tuple([self._publish(gateway_id, parcel) for gateway_id, parcel in parcels])
+        heard: list[bool] = []
+        sent: dict[str, list[Parcel]] = {}
+        for gateway_id, parcel in parcels:
+            subscription = self._subscriptions.get(gateway_id)
+            someone_listens = subscription is not None and not subscription.broken
+            heard.append(someone_listens)
+            if someone_listens:
+                sent.setdefault(gateway_id, []).append(parcel)
+        for gateway_id, some in sent.items():
+            self._subscriptions[gateway_id].send(some)
+        return tuple(heard)
 
     def subscribe(self, gateway_id: str, subscription: Subscription) -> None:
         if subscription.open:
@@ -123,10 +133,3 @@ class MemoryChannels:
     def unsubscribe(self, gateway_id: str, subscription: Subscription) -> None:
         if self._subscriptions.get(gateway_id) is subscription:
             del self._subscriptions[gateway_id]
-
-    def _publish(self, gateway_id: str, parcel: Parcel) -> bool:
-        subscription = self._subscriptions.get(gateway_id)
-        if subscription is None or subscription.broken:
-            return False
-        subscription.send(parcel)
-        return True

@@ -6,6 +6,7 @@ caller is gone by then. Engines never apply anything outside of `call`, so the w
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from seriatim.domain.errors import OutcomeUnknown
@@ -55,6 +56,11 @@ class Wire:
         """Hands something to this process from outside: later, in order with what went before; or never, if `lossy`."""
         asyncio.get_running_loop().call_soon(receive)
 
+    def deliver_all(self, receive: Callable[[Sequence[T]], None], things: Sequence[T]) -> None:
+        """As `deliver`, for things that may each be lost: in their order, some of them at once or each by itself."""
+        for thing in things:
+            self.deliver(partial(receive, (thing,)), lossy=True)
+
 
 class ShortWire(Wire):
     """Between parts of one process: applied at once. A caller that asks in a loop lets others run now and then."""
@@ -81,6 +87,9 @@ class ShortWire(Wire):
         if not self._arriving:
             asyncio.get_running_loop().call_soon(self._arrive)
         self._arriving.append(receive)
+
+    def deliver_all(self, receive: Callable[[Sequence[T]], None], things: Sequence[T]) -> None:
+        self.deliver(partial(receive, things))
 
     def _arrive(self) -> None:
         arriving, self._arriving = self._arriving, []

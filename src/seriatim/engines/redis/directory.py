@@ -63,12 +63,14 @@ class RedisDirectory(Directory):
         [found] = await self._listed([_gateway_key(gateway_id)], Deadline(timeout_s))
         return [each for each in found if each.gateway_id == gateway_id]
 
-    async def cached_members(self, chat_id: str, *, timeout_s: float) -> CachedMembers | None:
-        [reply] = await self._client.call([("EVAL", _CACHED, 2, *_member_keys(chat_id))], timeout_s=timeout_s)
-        match reply:
-            case [bytes(version), [_, *_] as user_ids]:
-                return CachedMembers(int(version), tuple(_texts(user_ids)))
-        return None
+    async def cached_members(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, CachedMembers]:
+        commands: list[Command] = [("EVAL", _CACHED, 2, *_member_keys(chat_id)) for chat_id in chat_ids]
+        found: dict[str, CachedMembers] = {}
+        for chat_id, reply in zip(chat_ids, await self._client.call(commands, timeout_s=timeout_s), strict=True):
+            match reply:
+                case [bytes(version), [_, *_] as user_ids]:
+                    found[chat_id] = CachedMembers(int(version), tuple(_texts(user_ids)))
+        return found
 
     async def cache_members(self, chat_id: str, members: CachedMembers, *, timeout_s: float) -> None:
         given: tuple[Argument, ...] = (_MEMBER_CACHE_TTL_S, members.version, *members.user_ids)

@@ -158,7 +158,7 @@ class _Subscription:
             self._subscriber.malformed_parcels += 1
             return
         if self._is_wanted:
-            self.receiver.received(parcel)
+            self.receiver.received((parcel,))
 
 
 async def _watch(link: Link) -> None:

@@ -1,0 +1,125 @@
+"""Pushes that arrive together: each connection gets its own, in order, and one in trouble keeps nobody from theirs."""
+
+import asyncio
+
+import pytest
+
+from seriatim.connection.connection import Connection
+from seriatim.domain.limits import GAP_WAIT_S, OUTBOUND_FRAMES_MAX
+from seriatim.domain.message import Receipt
+from seriatim.ports.push import CloseOrder, Delivery
+from tests.unit.connection.doubles import CHAT, a_message
+from tests.unit.connection.kit import World, a_delivery, a_send, a_sync, ask, turns, with_world
+
+OTHER = "chat_other"
+
+
+def to(*connections: Connection, sequence: int, prev: int | None) -> Delivery:
+    ids = tuple([each.connection_id for each in connections])
+    return Delivery(connection_ids=ids, message=a_message(sequence), prev_sequence=prev)
+
+
+@with_world
+async def test_a_run_leaves_in_one_write_and_in_order(world: World) -> None:
+    connection, socket = await world.synced([1])
+    world.deliver_run(*(a_delivery(connection, sequence, sequence - 1) for sequence in (2, 3, 4)))
+    await turns()
+    assert socket.messages == [2, 3, 4]
+    assert len(socket.writes) == 1
+
+
+@with_world
+async def test_h16_the_chats_of_a_run_are_kept_apart_however_they_are_mixed(world: World) -> None:
+    connection, socket = await world.synced([1])
+    world.durability.chats[OTHER] = [1]
+    await ask(connection, a_sync(0, OTHER))
+    socket.writes.clear()
+    world.durability.reads.clear()
+    world.deliver_run(
+        a_delivery(connection, 2, 1),
+        a_delivery(connection, 2, 1, OTHER),
+        a_delivery(connection, 3, 2),
+        a_delivery(connection, 1, None, "chat_never_synced"),
+        a_delivery(connection, 3, 2, OTHER),
+        a_delivery(connection, 2, 1, "chat_never_synced"),
+    )
+    await turns()
+    assert socket.messages == [2, 2, 3, 1, 3, 2]
+    assert world.durability.reads == [], "nothing was missing"
+
+
+@with_world
+async def test_h18_an_own_message_between_those_of_a_run_is_passed_and_not_sent(world: World) -> None:
+    """Its ack comes before the pushes of what others wrote at the same moment."""
+    connection, socket = await world.synced([1])
+    world.durability.chats[CHAT] = [1, 2]  # somebody else's, whose push is still on its way
+    await ask(connection, a_send())
+    world.durability.answer(0, Receipt(message_id="msg_3", sequence=3, created_at="", prev_sequence=2))
+    world.deliver_run(a_delivery(connection, 2, 1), a_delivery(connection, 4, 3), a_delivery(connection, 5, 4))
+    await turns()
+    assert socket.messages == [2, 4, 5]
+    assert world.durability.reads == [], "nothing was missing"
+
+
+@with_world
+async def test_h2_what_is_missing_in_a_run_is_read_back_and_keeps_the_rest_waiting(world: World) -> None:
+    connection, socket = await world.synced([1])
+    world.durability.chats[CHAT] = [1, 3]
+    world.deliver_run(a_delivery(connection, 2, 1), a_delivery(connection, 4, 3), a_delivery(connection, 5, 4))
+    await turns()
+    assert socket.messages == [2]
+    await asyncio.sleep(2 * GAP_WAIT_S)
+    assert socket.messages == [2, 3, 4, 5]
+
+
+@with_world
+async def test_h2_a_gap_that_the_rest_of_its_run_closes_costs_no_read(world: World) -> None:
+    connection, socket = await world.synced([1])
+    world.deliver_run(a_delivery(connection, 3, 2), a_delivery(connection, 2, 1))
+    await turns()
+    assert socket.messages == [2, 3]
+    await asyncio.sleep(2 * GAP_WAIT_S)
+    assert world.durability.reads == []
+
+
+@with_world
+async def test_h17_a_run_longer_than_the_buffer_fills_it_and_no_more_and_the_rest_is_read_back(world: World) -> None:
+    connection, socket = await world.synced([1])
+    socket.room = False
+    last = OUTBOUND_FRAMES_MAX + 50
+    world.deliver_run(*(a_delivery(connection, sequence, sequence - 1) for sequence in range(2, last + 1)))
+    await turns()
+    assert connection.waiting == OUTBOUND_FRAMES_MAX
+    socket.room = True
+    connection.writable()
+    await turns(200)
+    assert socket.messages == list(range(2, last + 1))
+
+
+@with_world
+async def test_a_close_order_between_two_pushes_comes_between_them(world: World) -> None:
+    connection, socket = await world.synced([1])
+    order = CloseOrder(connection_id=connection.connection_id, reason="session_revoked")
+    world.gateway.received([to(connection, sequence=2, prev=1), order, to(connection, sequence=3, prev=2)])
+    await turns()
+    assert socket.messages == [2]
+    assert connection.closed
+    assert world.observed.strays == 1, "the push after it found nobody"
+
+
+@with_world
+async def test_a_bug_met_by_one_connection_keeps_no_other_from_its_pushes(world: World) -> None:
+    broken, _ = await world.connect("device_1")
+    fine, socket = await world.connect("device_2")
+    met: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: met.append(context))
+
+    def deliver(run: object) -> None:
+        raise ZeroDivisionError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(broken, "deliver", deliver)
+        world.gateway.received([to(broken, fine, sequence=1, prev=None), to(broken, fine, sequence=2, prev=1)])
+    await turns()
+    assert socket.messages == [1, 2]
+    assert [type(each["exception"]) for each in met] == [ZeroDivisionError]
