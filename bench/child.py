@@ -15,6 +15,7 @@ import signal
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from websockets.asyncio.server import ServerConnection, broadcast, serve
@@ -71,7 +72,7 @@ def main() -> None:
 
 def seriatim(data: Path, profile: Path | None) -> None:
     """`seriatim serve --env test` with the limits of `LIFTED`. Its log says where it listens."""
-    _lift(LIFTED)
+    lift(LIFTED)
     from seriatim.runtime import process
     from seriatim.runtime.settings import Settings
 
@@ -89,7 +90,7 @@ def seriatim(data: Path, profile: Path | None) -> None:
 
 def role(arguments: Sequence[str]) -> None:
     """`seriatim gateway ...`, or another role, with the limits of `LIFTED` and `PATIENT`."""
-    _lift({**LIFTED, **PATIENT})
+    lift({**LIFTED, **PATIENT})
     from seriatim.cli.main import main as seriatim_main
 
     _end_with_stdin()
@@ -112,6 +113,10 @@ def pass_on(everybody: dict[ServerConnection, None]) -> Handler:
             del everybody[connection]
 
     return handle
+
+
+def pass_on_to(chat: Sequence[ServerConnection], text: str | bytes, receipt: object) -> None:
+    broadcast(chat, text)
 
 
 async def bare_chat(data: Path, members: int) -> None:
@@ -138,7 +143,7 @@ async def bare_chat(data: Path, members: int) -> None:
             draft = Draft(
                 chat_id=chat_id, sender_id=sender(0), client_message_id=client_id(next(numbers)), content=str(text)
             )
-            log.submit(draft, deadline=0.0, answer=lambda receipt, text=text: broadcast(chat, text))
+            log.submit(draft, deadline=0.0, answer=partial(pass_on_to, chat, text))
 
     await library(handle)
 
@@ -161,7 +166,7 @@ def store(data: Path, waiting: int, seconds: float) -> None:
     _say({"event": "result", **grouped_appends(data, waiting, seconds)})
 
 
-def _lift(found: Mapping[str, float]) -> None:
+def lift(found: Mapping[str, float]) -> None:
     for name, value in found.items():
         assert hasattr(limits, name), f"there is no limit {name} any more"
         setattr(limits, name, value)

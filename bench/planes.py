@@ -158,7 +158,7 @@ async def delivering() -> Figure:
 
     async def through_the_gateway() -> None:
         for number in range(rounds):
-            gateway.received(Delivery(connection_ids=names, message=message(number + 1), prev_sequence=number))
+            gateway.received([Delivery(connection_ids=names, message=message(number + 1), prev_sequence=number)])
             await asyncio.sleep(0)
         await asyncio.sleep(0)
 

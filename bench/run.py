@@ -2,14 +2,16 @@
 
 `make bench` measures the whole server; `make bench ARGS="planes"` its planes one by one and `ARGS="store"` sends
 through the durability plane on the embedded engine, both without a network; `ARGS="distributed"` all roles as
-processes on real DynamoDB Local, Kafka and Redis. Machines are noisy: read the ratios.
+processes on real DynamoDB Local, Kafka and Redis; `ARGS="instructions"` counts what a message costs. Machines are
+noisy: read the ratios.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
-from bench import embedded, planes, server
+from bench import embedded, instructions, planes, server
 from bench.child import LIFTED, PATIENT
 from bench.figures import show, show_server
 from bench.processes import MEASURED_CORE, take_the_other_cores
@@ -17,7 +19,9 @@ from bench.processes import MEASURED_CORE, take_the_other_cores
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=("server", "planes", "store", "distributed"), default="server")
+    parser.add_argument(
+        "what", nargs="?", choices=("server", "planes", "store", "distributed", "instructions"), default="server"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON alone, without the table")
     parser.add_argument("--quick", action="store_true", help="one short round instead of the median of three")
     parser.add_argument("--only", choices=server.PARTS, action="append", help="one part of the server's figures")
@@ -31,6 +35,8 @@ def main() -> None:
             show(embedded.figures(rounds=rounds), as_json=asked.json, title="one core, this disk, this moment")
         case "distributed":
             distributed_system(asked)
+        case "instructions":
+            counted_instructions(asked)
         case _:
             whole_server(asked)
 
@@ -44,6 +50,17 @@ def whole_server(asked: argparse.Namespace) -> None:
     pinned = "no core of its own" if MEASURED_CORE is None else "one core, the load generator on another"
     title = f"the measured on {pinned}; median of {plan.rounds}; ratio 1 is as good as the bare baseline"
     show_server(found, lifted=LIFTED, as_json=asked.json, title=title)
+
+
+def counted_instructions(asked: argparse.Namespace) -> None:
+    try:
+        found = instructions.figures(messages=1000 if asked.quick else instructions.MESSAGES)
+    except instructions.ValgrindMissing as error:
+        sys.exit(str(error))
+    if not asked.json:
+        for crowd, count in found.items():
+            print(f"{count:>9,} instructions for a message: {crowd}")
+    print(json.dumps({"instructions_per_message": found}))
 
 
 def distributed_system(asked: argparse.Namespace) -> None:

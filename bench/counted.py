@@ -1,0 +1,136 @@
+"""A whole server in one process, fed with real frames and without sockets, until so many messages are acknowledged.
+
+Run under valgrind by `bench.instructions`. It ends in the middle of everything: what it leaves behind is not looked at.
+"""
+
+import argparse
+import asyncio
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from bench.child import LIFTED, lift
+from bench.clients import frame_head
+from bench.people import People
+
+CONTENT_BYTES = 100
+CLIENT_S = 3600
+
+
+class Lines:
+    """Whose answers came: they send again at the next turn, as many as were acknowledged."""
+
+    def __init__(self) -> None:
+        self.acks = 0
+        self.due: list[tuple[Line, int]] = []
+        self._news: asyncio.Future[None] | None = None
+
+    def acknowledged(self, line: "Line", count: int) -> None:
+        self.acks += count
+        self.due.append((line, count))
+        if self._news is not None and not self._news.done():
+            self._news.set_result(None)
+
+    async def run(self, messages: int) -> None:
+        while self.acks < messages:
+            if not self.due:
+                self._news = asyncio.get_running_loop().create_future()
+                await self._news
+            due, self.due = self.due, []
+            for line, count in due:
+                line.send(count)
+            await asyncio.sleep(0)
+
+
+class Line:
+    """A transport that takes everything and keeps nothing, with a client at its end."""
+
+    def __init__(self, lines: Lines, chat_id: str) -> None:
+        self._lines = lines
+        self._number = 0
+        self.socket: asyncio.Protocol
+        start = os.urandom(6).hex()
+        opening = f'{{"type":"send_message","client_message_id":"{start[:8]}-{start[8:]}-4000-8000-'.encode()
+        ending = f'","chat_id":"{chat_id}","content":"{("hello " * CONTENT_BYTES)[:CONTENT_BYTES]}"}}'.encode()
+        head = frame_head(len(opening) + 12 + len(ending)).replace(b"%", b"%%")
+        self._template = head + opening + b"%012x" + ending
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            self._number += 1
+            self.socket.data_received(self._template % self._number)
+
+    def write(self, data: bytes) -> None:
+        if count := data.count(b'"message_ack"'):
+            self._lines.acknowledged(self, count)
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+async def counted(data: Path, people: People, *, connections: int, chat: int, depth: int, messages: int) -> None:
+    # Here, since limits are lifted before anything of the server is imported.
+    from seriatim.connection.socket import Identity
+    from seriatim.connection.websocket import WebSocket
+    from seriatim.runtime.assemble import assemble
+    from seriatim.runtime.settings import Settings
+
+    settings = Settings(env="test", port=0, internal="127.0.0.1:0", data=str(data), log_format="json")
+    server = await assemble(settings, instance="counted")
+    await server.start()
+    gateway, front = server.roles.gateway, server._fronts.public
+    assert gateway is not None
+    assert front is not None
+    chats = people.pairs if chat == 2 else people.tens
+    expires_at_ms = int(time.time() + CLIENT_S) * 1000
+    lines, everybody = Lines(), list[Line]()
+    for number in range(connections):
+        chat_id = chats[number // chat]
+        line = Line(lines, chat_id)
+        socket = line.socket = WebSocket(cast(asyncio.Transport, line), front._door)
+        user_id = people.persons[number].user_id
+        identity = Identity(
+            user_id=user_id, device_id=f"device_{number}", session_id="sess_bench", token_expires_at_ms=expires_at_ms
+        )
+        socket.attach(await gateway.open(socket, identity), b"")
+        request = {"type": "sync_request", "chat_id": chat_id, "last_acked_sequence": 2**53 - 1}
+        text = msgspec.json.encode(request)
+        socket.data_received(frame_head(len(text)) + text)
+        everybody.append(line)
+    await asyncio.sleep(1)  # until all of them are synced
+    for line in everybody:
+        line.send(depth)
+    await lines.run(messages)
+
+
+def main(given: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--people", type=Path, required=True)
+    for name in ("connections", "chat", "depth", "messages"):
+        parser.add_argument(f"--{name}", type=int, required=True)
+    asked = parser.parse_args(given)
+    lift(LIFTED)
+    people = msgspec.json.decode(asked.people.read_bytes(), type=People)
+    import uvloop
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(
+            counted(
+                asked.data,
+                people,
+                connections=asked.connections,
+                chat=asked.chat,
+                depth=asked.depth,
+                messages=asked.messages,
+            )
+        )
+        os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
