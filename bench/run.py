@@ -54,7 +54,7 @@ def whole_server(asked: argparse.Namespace) -> None:
 
 def counted_instructions(asked: argparse.Namespace) -> None:
     try:
-        found = instructions.figures(messages=1000 if asked.quick else instructions.MESSAGES)
+        found = instructions.figures(messages=2000 if asked.quick else instructions.MESSAGES)
     except instructions.ValgrindMissing as error:
         sys.exit(str(error))
     if not asked.json:
