@@ -1,7 +1,7 @@
 """A call on a bad wire: applied once or never, whoever still listens, and the caller never waits too long."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
@@ -225,6 +225,18 @@ def test_reads_meet_no_conflicts() -> None:
     assert faults.fate(WireKind.STORE, "read", 0.0) is Fault.THROTTLED
     assert faults.fate(WireKind.STORE, "persist", 0.0) is Fault.CONFLICT
     assert faults.counts == {"throttled": 1, "conflict": 1}
+
+
+def test_pushes_arrive_in_their_order_and_in_runs_of_any_length() -> None:
+    lengths: set[int] = set()
+    for seed in range(20):
+        bench = Bench(seed=seed)
+        arrived: list[Sequence[int]] = []
+        bench.wire.deliver_all(arrived.append, range(6))
+        bench.loop.run_until(100.0)
+        assert [each for run in arrived for each in run] == list(range(6))
+        lengths.update(map(len, arrived))
+    assert {1, 2, 3} <= lengths
 
 
 def test_a_cut_append_loses_at_least_its_last_event() -> None:

@@ -119,6 +119,10 @@ class Faults:
             self.count("push lost")
         return lost
 
+    def joins(self) -> bool:
+        """Whether a push arrives together with the one before it. Not a fault: as networks do."""
+        return self._happens(0.5)
+
     def misroutes(self) -> bool:
         """Whether this send goes to an ingest process that does not own the chat."""
         wrong = self.active and self._happens(self.profile.misroute)

@@ -6,6 +6,7 @@ The whole fate of a call is drawn when it begins, so it costs one future and two
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Generic, TypeVar
 
 from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
@@ -105,6 +106,20 @@ class SimulatedWire(Wire):
         self._last_arrival = arrival
         self._arrivals.append(receive)
         self._loop.call_at(arrival, self._arrive, context=self._process.context)
+
+    def deliver_all(self, receive: Callable[[Sequence[T]], None], things: Sequence[T]) -> None:
+        """Each may be lost; those that are left arrive in runs of any length."""
+        runs: list[list[T]] = []
+        for thing in things:
+            if self._faults.loses_push():
+                if self._trace.on:
+                    self._note("deliver", "push lost")
+            elif runs and self._faults.joins():
+                runs[-1].append(thing)
+            else:
+                runs.append([thing])
+        for run in runs:
+            self.deliver(partial(receive, run))
 
     def _arrive(self) -> None:
         """Whichever timer fires first hands out what was sent first: order holds even when timers are shuffled."""
