@@ -137,6 +137,13 @@ _ALL = (
         profile="network",
     ),
     Mutant(
+        name="own-passes-holes",
+        removes="an own message in a run of pushes is passed only if the one before it was delivered",
+        hole="H18",
+        patches=rules.own_passes_holes,
+        profile="network",
+    ),
+    Mutant(
         name="own-ack-advances",
         removes="an own ack does not count as having received what lies below it",
         hole="H18",

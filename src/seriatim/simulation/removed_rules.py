@@ -170,6 +170,19 @@ def own_ack_advances() -> Sequence[Patch]:
     return [(ChatCursor, "own", own), (Timeline, "place_own", place_own)]
 
 
+def own_passes_holes() -> Sequence[Patch]:
+    def pass_own(self: ChatCursor, sequence: int) -> bool:
+        before = self.delivered
+        while self.phase is Phase.LIVE and self._held and (lowest := self._held.lowest()) < sequence:
+            if self._held[lowest].frame is not None:
+                break
+            del self._held[lowest]
+            self.delivered = max(self.delivered, lowest)
+        return self.delivered > before
+
+    return [(ChatCursor, "pass_own", pass_own)]
+
+
 def ack_unclamped() -> Sequence[Patch]:
     async def bound(self: Receipts, chat_id: str, sequence: int, deadline: Deadline) -> int:
         return sequence
