@@ -1,6 +1,7 @@
 """Pushes that arrive together: each connection gets its own, in order, and one in trouble keeps nobody from theirs."""
 
 import asyncio
+from random import Random
 
 import pytest
 
@@ -123,3 +124,32 @@ async def test_a_bug_met_by_one_connection_keeps_no_other_from_its_pushes(world:
     await turns()
     assert socket.messages == [1, 2]
     assert [type(each["exception"]) for each in met] == [ZeroDivisionError]
+
+
+@with_world
+async def test_h2_whatever_is_missing_on_a_live_chat_is_always_being_waited_for_or_read_back(world: World) -> None:
+    """What else arrives need not look again then, and does not."""
+    connection, _ = await world.synced([1])
+    stored = world.durability.chats[CHAT]
+    chance = Random(1)
+    behind = 0
+    for number in range(400):
+        first = stored[-1] + 1
+        stored.extend(range(first, first + chance.randint(1, 4)))
+        fresh = [sequence for sequence in stored if sequence >= first]
+        if chance.random() < 0.4:
+            await ask(connection, a_send(number))
+            sequence = fresh.pop(chance.randrange(len(fresh)))
+            index = len(world.durability.submitted) - 1
+            receipt = Receipt(message_id="msg", sequence=sequence, created_at="", prev_sequence=sequence - 1)
+            world.durability.answer(index, receipt)
+        pushed = [sequence for sequence in fresh if chance.random() < 0.8]
+        world.gateway.received([to(connection, sequence=sequence, prev=sequence - 1) for sequence in pushed])
+        if chance.random() < 0.2:
+            connection.head(CHAT, stored[-1])
+        cursor = connection._chats.cursor(CHAT)
+        assert cursor is not None
+        assert cursor.filling or not cursor.behind
+        behind += cursor.behind
+        await asyncio.sleep(chance.choice((0, 0.05, 0.2)))
+    assert behind > 50, "this shows something only if gaps are met"
