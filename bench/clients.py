@@ -162,11 +162,7 @@ class Writer(Client):
         super().__init__(token, chat_id)
         self.acks = 0
         self.latencies_s: list[float] = []
-        start = os.urandom(6).hex()  # nobody else's ids, nor those of an earlier round
-        opening = f'{{"type":"send_message","client_message_id":"{start[:8]}-{start[8:]}-4000-8000-'.encode()
-        ending = f'","chat_id":"{chat_id}","content":"{("hello " * content_bytes)[:content_bytes]}"}}'.encode()
-        head = frame_head(len(opening) + 12 + len(ending)).replace(b"%", b"%%")
-        self._template = head + opening + b"%012x" + ending
+        opening, self._template = send_frames(chat_id, content_bytes)
         if echoed:
             self._answer = opening
         self._number = 0
@@ -195,6 +191,15 @@ class Writer(Client):
     @property
     def in_flight(self) -> int:
         return len(self._sent_at)
+
+
+def send_frames(chat_id: str, content_bytes: int) -> tuple[bytes, bytes]:
+    """How the texts of a client begin, and the frames that hold them, to be filled in with a number."""
+    start = os.urandom(6).hex()  # nobody else's ids, nor those of an earlier round
+    opening = f'{{"type":"send_message","client_message_id":"{start[:8]}-{start[8:]}-4000-8000-'.encode()
+    ending = f'","chat_id":"{chat_id}","content":"{("hello " * content_bytes)[:content_bytes]}"}}'.encode()
+    head = frame_head(len(opening) + 12 + len(ending)).replace(b"%", b"%%")
+    return opening, head + opening + b"%012x" + ending
 
 
 def frame_head(length: int) -> bytes:

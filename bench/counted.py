@@ -15,7 +15,7 @@ from typing import cast
 import msgspec
 
 from bench.child import LIFTED, lift
-from bench.clients import frame_head
+from bench.clients import frame_head, send_frames
 from bench.people import People
 
 CONTENT_BYTES = 100
@@ -54,11 +54,7 @@ class Line:
         self._lines = lines
         self._number = 0
         self.socket: asyncio.Protocol
-        start = os.urandom(6).hex()
-        opening = f'{{"type":"send_message","client_message_id":"{start[:8]}-{start[8:]}-4000-8000-'.encode()
-        ending = f'","chat_id":"{chat_id}","content":"{("hello " * CONTENT_BYTES)[:CONTENT_BYTES]}"}}'.encode()
-        head = frame_head(len(opening) + 12 + len(ending)).replace(b"%", b"%%")
-        self._template = head + opening + b"%012x" + ending
+        _, self._template = send_frames(chat_id, CONTENT_BYTES)
 
     def send(self, count: int) -> None:
         for _ in range(count):
