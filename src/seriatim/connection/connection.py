@@ -122,7 +122,8 @@ class Connection:
     # --- the socket reports ----------------------------------------------------------------------------------------
 
     def received(self, text: str | bytes) -> None:
-        self._perform(self._session.received(text, self._services.clock.monotonic()))
+        now = self._services.clock.monotonic()
+        self._perform(self._session.received(text, now), now)
 
     def ponged(self) -> None:
         self._session.heard()
@@ -151,7 +152,8 @@ class Connection:
             gateway_id=self._services.gateway_id,
         )
         self._outbound.greet(encode(greeting))
-        self._perform(self._session.greeted(clock.monotonic()))
+        now = clock.monotonic()
+        self._perform(self._session.greeted(now), now)
         self._wake()
 
     def deliver(self, run: Sequence[Pushed]) -> None:
@@ -198,13 +200,13 @@ class Connection:
 
     # --- performing ------------------------------------------------------------------------------------------------
 
-    def _perform(self, actions: Iterable[Action]) -> None:
+    def _perform(self, actions: Iterable[Action], now: float) -> None:
         for action in actions:
             if self.closed:
                 return
             match action:
                 case Submit():
-                    self._sends.submit(action)
+                    self._sends.submit(action, now)
                 case Sync():
                     self._sync(action.request)
                 case Acknowledge():
@@ -339,7 +341,7 @@ class Connection:
         elif shed_at is not None and now >= shed_at:
             self.close(CloseReason.LOAD_SHEDDING)
         else:
-            self._perform(self._session.timer(now))
+            self._perform(self._session.timer(now), now)
         if not self.closed:
             self._arm()
 

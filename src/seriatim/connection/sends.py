@@ -41,10 +41,9 @@ class Sends:
         self._flooded = flooded
         self._rate = SendRate(services.clock.monotonic())
 
-    def submit(self, send: Submit) -> None:
+    def submit(self, send: Submit, now: float) -> None:
         """Nothing here waits, so one connection's drafts reach durability in the order in which they came."""
         services = self._services
-        now = services.clock.monotonic()
         limited = self._rate.take(now)
         if limited is not None:
             self._rejected(limited, send.echo)
@@ -67,8 +66,19 @@ class Sends:
             return
         if not self._services.breaker.closed:
             self._count(outcome)
-        self._answered(_message_ack(send, outcome))
-        self._chats.own(send.draft.chat_id, outcome.sequence, outcome.prev_sequence)
+        draft = send.draft
+        ack = MessageAck(
+            client_message_id=send.client_message_id,
+            chat_id=draft.chat_id,
+            message_id=outcome.message_id,
+            sequence=outcome.sequence,
+            created_at=outcome.created_at,
+            deduplicated=outcome.deduplicated,
+            content_differs=outcome.content_differs or UNSET,
+            request_id=send.request_id,
+        )
+        self._answered(ack)
+        self._chats.own(draft.chat_id, outcome.sequence, outcome.prev_sequence)
 
     def _count(self, outcome: Receipt | SeriatimError) -> None:
         """Only failures of the infrastructure speak against durability; a refusal is an answer like any other."""
@@ -81,17 +91,3 @@ class Sends:
             breaker.succeeded(now)
         if breaker.state(now) is not before:
             self._services.observe.breaker(breaker.state(now))
-
-
-def _message_ack(send: Submit, receipt: Receipt) -> MessageAck:
-    frame = send.frame
-    return MessageAck(
-        client_message_id=frame.client_message_id,
-        chat_id=frame.chat_id,
-        message_id=receipt.message_id,
-        sequence=receipt.sequence,
-        created_at=receipt.created_at,
-        deduplicated=receipt.deduplicated,
-        content_differs=receipt.content_differs or UNSET,
-        request_id=frame.request_id,
-    )

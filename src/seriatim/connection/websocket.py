@@ -114,26 +114,15 @@ class WebSocket(asyncio.Protocol):
                 break
             else:
                 frame = data if size == end else data[at : at + size]
-                if not self._plain(frame):
+                if frame[0] == _WHOLE_TEXT and not self._strange and self._fragments is None and self._talks:
+                    mask = 2 if frame[1] < 0xFE else 4
+                    self._text(apply_mask(frame[mask + 4 :], frame[mask : mask + 4]))
+                else:
                     self._decode(frame)
                     decoded = True
                 at += size
         if decoded or not self._talks:
             self._answer()
-
-    def _plain(self, frame: bytes) -> bool:
-        """True: a text in one piece, and passed on. False: something else."""
-        if frame[0] != _WHOLE_TEXT or self._strange or self._fragments is not None or not self._talks:
-            return False
-        connection = self._connection
-        if connection is not None and not connection.closed:
-            mask = 2 if frame[1] < 0xFE else 4
-            try:
-                self._text(connection, apply_mask(frame[mask + 4 :], frame[mask : mask + 4]))
-            except Exception as failure:
-                report(failure)
-                self._fail(1011)
-        return True
 
     def _decode(self, data: bytes) -> None:
         self._codec.receive_data(data)
@@ -191,7 +180,7 @@ class WebSocket(asyncio.Protocol):
             return
         opcode = event.opcode
         if opcode is _TEXT and event.fin:
-            self._text(connection, bytes(event.data))
+            self._text(bytes(event.data))
         elif opcode is _PONG:
             connection.ponged()
         elif opcode is _BINARY:
@@ -203,16 +192,25 @@ class WebSocket(asyncio.Protocol):
             self._fragments.append(bytes(event.data))
             if event.fin:
                 whole, self._fragments = b"".join(self._fragments), None
-                self._text(connection, whole)
+                self._text(whole)
 
-    def _text(self, connection: Connection, data: bytes) -> None:
+    def _text(self, data: bytes) -> None:
+        """What comes after the goodbye, ours or theirs, is not looked at."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            return
         try:
             text = data.decode()
         except UnicodeDecodeError:
             self._fail(1007, "text must be UTF-8")
             self._lost()
-        else:
+            return
+        try:
             connection.received(text)
+        except Exception as failure:
+            report(failure)
+            self._fail(1011)
+            self._lost()
 
     def _fail(self, code: int, reason: str = "") -> None:
         self._talks = False
@@ -258,16 +256,15 @@ class WebSocket(asyncio.Protocol):
 
 def frame_size(data: bytes, at: int) -> int | None:
     """Of the frame that begins there, at least as much as is needed to say more; None: for the codec to judge."""
-    if len(data) - at < 2:
+    there = len(data) - at
+    if there < 2:
         return 2
-    first, second = data[at], data[at + 1]
-    if second < 0x80 or second == 0xFF or first not in _KNOWN:  # not masked, 64 KiB or more, or no frame of ours
+    second = data[at + 1]
+    if second < 0x80 or second == 0xFF or data[at] not in _KNOWN:  # not masked, 64 KiB or more, or no frame of ours
         return None
     if second < 0xFE:
-        return 6 + (second & 0x7F)
-    if len(data) - at < 4:
-        return 4
-    return 8 + (data[at + 2] << 8 | data[at + 3])
+        return second - 0x7A  # two bytes, the mask, and what the lower seven bits say
+    return 4 if there < 4 else 8 + (data[at + 2] << 8 | data[at + 3])
 
 
 # FIN or not with each opcode, and no extension's bit; control frames come in one piece.

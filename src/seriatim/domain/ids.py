@@ -36,6 +36,10 @@ def ulid_ms(text: str) -> int | None:
     return int(text[:10].translate(_BASE_32), 32) if _ULID.fullmatch(text) else None
 
 
+# For texts that are known to be texts, on the way of a message: not None is yes.
+match_id, match_uuid4 = _ID.fullmatch, _UUID4.fullmatch
+
+
 def is_id(text: object) -> bool:
     """An id as we accept it. The ULID shape is never required: other systems' ids are welcome."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None

@@ -8,7 +8,7 @@ import hashlib
 import msgspec
 
 from seriatim.domain.errors import InvalidContentType, InvalidMessage, MessageTooLarge
-from seriatim.domain.ids import is_id, is_uuid4
+from seriatim.domain.ids import match_id, match_uuid4
 from seriatim.domain.limits import CONTENT_BYTES_MAX
 
 TEXT = "text/plain"
@@ -63,9 +63,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_draft(draft: Draft) -> None:
     """Raises what is wrong with the draft; a draft that passes may touch the counter."""
-    if not is_id(draft.chat_id):
+    if match_id(draft.chat_id) is None:
         raise InvalidMessage("chat_id must be 1-64 characters of A-Z a-z 0-9 _ -", field="chat_id")
-    if not is_uuid4(draft.client_message_id):
+    if match_uuid4(draft.client_message_id) is None:
         raise InvalidMessage("client_message_id must be a UUIDv4", field="client_message_id")
     check_content(draft.content, draft.content_type)
 

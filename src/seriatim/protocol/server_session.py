@@ -12,7 +12,7 @@ from msgspec import UNSET
 from seriatim.domain import limits
 from seriatim.domain.errors import Draining, InvalidMessage, SeriatimError, ServerBusy
 from seriatim.domain.message import Draft
-from seriatim.protocol.codec import BadFrame, Echo, UnknownType, decode_client_frame, error_frame
+from seriatim.protocol.codec import BadFrame, Echo, UnknownType, decode_client_frame, error_frame, faultless_send
 from seriatim.protocol.frames import (
     Ack,
     ClientFrame,
@@ -35,14 +35,15 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Submit(msgspec.Struct, frozen=True):
-    """Have this stored, in the order of these actions. The answer repeats the client's own spelling."""
+    """Have this stored, in the order of these actions. The answer repeats the client's own spelling of its id."""
 
     draft: Draft
-    frame: SendMessage
+    client_message_id: str
+    request_id: Maybe
 
     @property
     def echo(self) -> Echo:
-        return echo(self.frame)
+        return Echo(request_id=self.request_id, client_message_id=self.client_message_id, chat_id=self.draft.chat_id)
 
 
 class Sync(msgspec.Struct, frozen=True):
@@ -110,15 +111,28 @@ class ServerSession:
             return ()
         if phase is _GREETING:
             return self._too_early(text)
-        try:
-            frame = decode_client_frame(text)
-        except BadFrame as bad:
-            return self._refused(bad, now)
-        if isinstance(frame, UnknownType):
-            return (Ignored(frame.type),)
+        frame: ClientFrame | UnknownType | None = faultless_send(text)
+        if frame is None:
+            try:
+                frame = decode_client_frame(text)
+            except BadFrame as bad:
+                return self._refused(bad, now)
+            if isinstance(frame, UnknownType):
+                return (Ignored(frame.type),)
         if phase is _DRAINING:
             return self._too_late(frame)
-        return (Submit(self._draft(frame), frame) if isinstance(frame, SendMessage) else self._requested(frame),)
+        if not isinstance(frame, SendMessage):
+            return (self._requested(frame),)
+        client_message_id = frame.client_message_id
+        draft = Draft(
+            chat_id=frame.chat_id,
+            sender_id=self._user_id,
+            client_message_id=client_message_id.lower(),
+            content=frame.content,
+            content_type=frame.content_type,
+            origin_connection_id=self._connection_id,
+        )
+        return (Submit(draft, client_message_id, frame.request_id),)
 
     def heard(self) -> None:
         """A pong, or any other sign of life."""
@@ -193,16 +207,6 @@ class ServerSession:
                 return Acknowledge(frame)
             case Heartbeat():
                 return Beat(frame.request_id)
-
-    def _draft(self, frame: SendMessage) -> Draft:
-        return Draft(
-            chat_id=frame.chat_id,
-            sender_id=self._user_id,
-            client_message_id=frame.client_message_id.lower(),
-            content=frame.content,
-            content_type=frame.content_type,
-            origin_connection_id=self._connection_id,
-        )
 
 
 def echo(frame: ClientFrame) -> Echo:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seriatim.connection.chat_cursor import ChatCursor
@@ -34,6 +34,7 @@ streams = st.lists(st.one_of(plain, plain, plain, others, closing, not_masked, s
 
 
 @given(frames=streams, cuts=st.lists(st.integers(1, 400), max_size=12))
+@example(frames=[b"\x81", client_frame(0x81, b"x" * 100, bytes(4))], cuts=[])  # no text, and then no frame
 @settings(max_examples=400, deadline=None)
 def test_whatever_comes_in_whatever_pieces_is_read_as_the_codec_alone_would(
     frames: Sequence[bytes], cuts: Sequence[int]
@@ -44,8 +45,9 @@ def test_whatever_comes_in_whatever_pieces_is_read_as_the_codec_alone_would(
         pieces.append(stream[:cut])
         stream = stream[cut:]
     pieces.append(stream)
-    # Frame by frame for the codec: of two that come together it would still obey the second when the first is at fault.
-    short, long = asyncio.run(heard(pieces, strange=False)), asyncio.run(heard(frames, strange=True))
+    # Byte by byte for the codec: of two frames that come together it obeys the second though the first is at fault.
+    single = [bytes((each,)) for each in b"".join(frames)]
+    short, long = asyncio.run(heard(pieces, strange=False)), asyncio.run(heard(single, strange=True))
     assert short.texts == long.texts
     assert short.pongs == long.pongs
     assert short.losses == long.losses == 1

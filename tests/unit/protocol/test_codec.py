@@ -12,7 +12,6 @@ from msgspec import UNSET
 from seriatim.domain.errors import BreakerOpen, MessageTooLarge
 from seriatim.domain.limits import BATCH_BYTES_MAX, CONTENT_BYTES_MAX, FRAME_BYTES_MAX, SEQUENCE_MAX
 from seriatim.domain.message import Message
-from seriatim.protocol import codec
 from seriatim.protocol.codec import (
     BadFrame,
     Echo,
@@ -22,8 +21,17 @@ from seriatim.protocol.codec import (
     decode_server_frame,
     encode,
     error_frame,
+    faultless_send,
 )
-from seriatim.protocol.frames import Ack, ConnectionClosing, Heartbeat, SendMessage, SyncRequest, message_frame
+from seriatim.protocol.frames import (
+    Ack,
+    ClientFrame,
+    ConnectionClosing,
+    Heartbeat,
+    SendMessage,
+    SyncRequest,
+    message_frame,
+)
 
 UUID = "550E8400-e29b-41d4-a716-446655440000"
 SEND = {"type": "send_message", "client_message_id": UUID, "chat_id": "chat_a", "content": "Hi"}
@@ -322,11 +330,22 @@ sends = st.fixed_dictionaries(
 @given(fields=sends)
 def test_a_send_read_the_short_way_is_the_send_that_the_long_way_reads(fields: dict[str, object]) -> None:
     text = json.dumps(fields)
-    short = codec._faultless_send(text)
+    short = faultless_send(text)
     if short is not None:
-        assert type(short) is SendMessage
-        assert short == codec._frame(codec._parse(text))
+        assert encode(short) == encode(frame_of(decode_client_frame(text)))
 
 
 def test_a_send_without_fault_goes_the_short_way() -> None:
-    assert codec._faultless_send(json.dumps({**SEND, "request_id": "r", "content_type": "text/plain"})) is not None
+    for content in ("Hi", "x" * CONTENT_BYTES_MAX, "\u00e9" * (CONTENT_BYTES_MAX // 2)):
+        fields = {**SEND, "content": content, "request_id": "r", "content_type": "text/plain"}
+        assert faultless_send(json.dumps(fields)) is not None
+
+
+@pytest.mark.parametrize("content", ["", "x" * (CONTENT_BYTES_MAX + 1), "\u00e9" * (CONTENT_BYTES_MAX // 2 + 1)])
+def test_content_of_a_wrong_size_goes_the_long_way(content: str) -> None:
+    assert faultless_send(json.dumps({**SEND, "content": content})) is None
+
+
+def frame_of(decoded: ClientFrame | UnknownType) -> ClientFrame:
+    assert not isinstance(decoded, UnknownType)
+    return decoded
