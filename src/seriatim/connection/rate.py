@@ -20,12 +20,12 @@ class SendRate:
     def take(self, now: float) -> RateLimited | None:
         """None: go ahead. Otherwise the error to answer with."""
         tokens = self._tokens + (now - self._at) * SEND_RATE_PER_S
-        self._tokens = tokens = tokens if tokens < SEND_BURST_MAX else float(SEND_BURST_MAX)
         self._at = now
         if tokens >= 1:
-            self._tokens = tokens - 1
+            self._tokens = (tokens if tokens < SEND_BURST_MAX else SEND_BURST_MAX) - 1
             return None
-        wait = math.ceil((1 - self._tokens) / SEND_RATE_PER_S)
+        self._tokens = tokens
+        wait = math.ceil((1 - tokens) / SEND_RATE_PER_S)
         return RateLimited("too many messages on this connection", retry_after_seconds=max(1, wait))
 
     def flooding(self, now: float) -> bool:

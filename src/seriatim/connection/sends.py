@@ -51,7 +51,7 @@ class Sends:
                 self._flooded()
         elif not self._inbound.admit(now):
             self._rejected(busy(), send.echo)
-        elif (wait := services.breaker.admit(now)) is not None:
+        elif not services.breaker.closed and (wait := services.breaker.admit(now)) is not None:
             refusal = BreakerOpen("sending is not possible for the moment", retry_after_seconds=math.ceil(wait))
             self._refused(refusal, send.echo)
         else:

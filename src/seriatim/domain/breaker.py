@@ -23,14 +23,10 @@ class Breaker:
     """
 
     def __init__(self) -> None:
+        self.closed = True  # then everything is admitted, and a success changes nothing
         self._failed_at: deque[float] = deque(maxlen=BREAKER_FAILURES_MAX)
         self._opened_at: float | None = None  # None while closed
         self._probed_at: float | None = None  # None while no probe is out
-
-    @property
-    def closed(self) -> bool:
-        """Then a success changes nothing."""
-        return self._opened_at is None
 
     def admit(self, now: float) -> float | None:
         """None: go ahead. A number: refused; seconds until it is worth asking again, always above 0."""
@@ -48,6 +44,7 @@ class Breaker:
         """The dependency answered, with whatever: a refusal of one request is not a failure of the dependency."""
         if self._probed_at is not None:
             self._opened_at = self._probed_at = None
+            self.closed = True
 
     def failed(self, now: float) -> None:
         """The dependency failed (`error.trips_breaker`)."""
@@ -71,6 +68,7 @@ class Breaker:
     def _open(self, now: float) -> None:
         self._failed_at.clear()
         self._opened_at, self._probed_at = now, None
+        self.closed = False
 
 
 def _left(since: float | None, duration_s: float, now: float) -> float | None:

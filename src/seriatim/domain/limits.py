@@ -186,6 +186,7 @@ TOPICS_POLL_S = 0.2
 
 # --- the embedded store ------------------------------------------------------------------------------------------
 WRITES_WAITING_MAX = 20_000  # one group: what gathers while a slow disk syncs, about 20 MB; full: Throttled
+STORE_PLACES_KEPT_MAX = 20_000  # chats whose rows' names and counters are kept at hand for the next send, 20 MB
 STORE_CHATS_TRUSTED_MAX = 100_000  # of which is remembered that nothing lies above their counters, 10 MB
 EVENT_TAIL_RECORDS_MAX = 512  # of each partition, kept for readers that keep up: 16 MB of usual messages, rarely full
 WRITE_SOON_S = 0.1  # for rows nobody waits for, such as the offsets of fanout: a sync each would delay every send

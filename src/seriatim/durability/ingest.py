@@ -68,12 +68,15 @@ class Ingest:
         """Admits a draft to its chat's queue, or answers at once (but never from within) why not."""
         now = self._clock.monotonic()
         try:
-            self._admit(draft, now)
+            check_draft(draft)
+            if self._draining or not self._breaker.closed:
+                self._check_open(now)
             pending = Pending(draft, deadline=deadline, admitted_at=now, answer=answer)
-            if self._express is None or draft.chat_id in self._pipelines:
+            express = self._express
+            if express is None or draft.chat_id in self._pipelines:
                 self._pipeline(draft.chat_id).put(pending)
             else:
-                self._express.put(pending)
+                express.put(pending)
         except SeriatimError as error:
             asyncio.get_running_loop().call_soon(answer, error)
 
@@ -126,11 +129,10 @@ class Ingest:
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
-    def _admit(self, draft: Draft, now: float) -> None:
-        check_draft(draft)
+    def _check_open(self, now: float) -> None:
         if self._draining:
             raise Draining("this process is shutting down; retry with the same id")
-        if not self._breaker.closed and self._breaker.state(now) is BreakerState.OPEN:
+        if self._breaker.state(now) is BreakerState.OPEN:
             raise _refused(self._breaker.admit(now))
 
     def _pipeline(self, chat_id: str) -> ChatPipeline:

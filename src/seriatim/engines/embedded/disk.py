@@ -124,7 +124,6 @@ class Disk(ReadableDisk):
         self._found: dict[bytes, bytes] = {}  # as written last, always; oldest first
 
     def get(self, key: bytes) -> bytes | None:
-        self._open_db()
         value = self._found.get(key)
         return self._keep(key, super().get(key)) if value is None else value
 
@@ -170,8 +169,11 @@ class Disk(ReadableDisk):
         """After a `DiskError` the store refuses every write; a new one replays the log and has what survived."""
         with suppress(DiskError):  # it is broken: of course it complains
             self.close()
-        self._found.clear()
         self._db = _open(self._path, create=False)
+
+    def close(self) -> None:
+        self._found = {}  # nothing is found in a store that is not open
+        super().close()
 
     def compact(self) -> None:
         """Moves all rows to new table files, without those that were overwritten or deleted. It may take minutes."""

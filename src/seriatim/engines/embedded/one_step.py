@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from seriatim.domain.errors import InternalError, SeriatimError
-from seriatim.domain.limits import STORE_CHATS_TRUSTED_MAX
+from seriatim.domain.limits import STORE_CHATS_TRUSTED_MAX, STORE_PLACES_KEPT_MAX
 from seriatim.domain.partition import partition as partition_of
 from seriatim.engines import store_rules
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.message_log import counter, put_standing
+from seriatim.engines.embedded.message_log import put_standing
 from seriatim.engines.embedded.rows import CounterRow, EventRow
 from seriatim.engines.embedded.view import View
 from seriatim.ports.clock import Clock
@@ -30,6 +30,7 @@ class EmbeddedOneStep(OneStep):
         self._events = events
         self._clock = clock
         self._trusted: dict[str, None] = {}
+        self._places: dict[str, Place] = {}
         folder.writer.mended.append(self._trusted.clear)
 
     def ask(
@@ -38,11 +39,20 @@ class EmbeddedOneStep(OneStep):
         appended: dict[Partition, list[EventRow]] = {}
 
         def decide(view: View) -> None:
-            step = EmbeddedStep(view, self._events, self._clock.now_ms(), appended, self._trusts)
+            step = EmbeddedStep(view, self._events, self._clock.now_ms(), appended, self._place, self._trusts)
             take(step)
             step.finish()
 
         self._writer.enlist("send", decide, answer, deadline=deadline, applied=lambda: self._events.appended(appended))
+
+    def _place(self, chat_id: str) -> "Place":
+        place = self._places.get(chat_id)
+        if place is None:
+            if len(self._places) >= STORE_PLACES_KEPT_MAX:
+                del self._places[next(iter(self._places))]
+            partition = Partition(MESSAGES, partition_of(chat_id, self._events.partition_count(MESSAGES)))
+            place = self._places[chat_id] = Place(chat_id, partition)
+        return place
 
     def _trusts(self, chat_id: str, counter: CounterRow) -> bool:
         if chat_id not in self._trusted:
@@ -56,6 +66,36 @@ class EmbeddedOneStep(OneStep):
         return True
 
 
+class Place:
+    """Where the rows of one chat lie, worked out once, and its counter as it was read or written last."""
+
+    __slots__ = ("_counter", "_row", "chat_id", "counter_key", "key", "keys", "partition", "slots")
+
+    def __init__(self, chat_id: str, partition: Partition) -> None:
+        self.chat_id = chat_id
+        self.partition = partition
+        self.key = chat_id.encode()
+        self.keys = rows.keys_prefix(chat_id)
+        self.slots = rows.slots_prefix(chat_id)
+        self.counter_key = rows.counter_key(chat_id)
+        self._row: bytes | None = None
+        self._counter: CounterRow | None = None
+
+    def counter(self, view: View) -> CounterRow | None:
+        """Read anew only if the row is another one: the very bytes that were written come back."""
+        row = view.get(self.counter_key)
+        if row is not self._row:
+            self._counter = rows.COUNTER.found(row)
+            self._row = row
+        return self._counter
+
+    def stand(self, view: View, standing: Standing) -> None:
+        before = self.counter(view)
+        if before is None:
+            raise InternalError(f"{self.chat_id} has no counter")
+        put_standing(view, self.chat_id, before, standing)
+
+
 class EmbeddedStep(Step):
     """Over one `View`. What it appends is gathered, partition by partition, and written by `finish`."""
 
@@ -65,35 +105,37 @@ class EmbeddedStep(Step):
         events: EmbeddedEventLog,
         now_ms: int,
         appended: dict[Partition, list[EventRow]],
+        place_of: Callable[[str], Place],
         trusts: Callable[[str, CounterRow], bool],
     ) -> None:
         self._view = view
         self._events = events
         self._now_ms = now_ms
         self._appended = appended
-        self._fresh: dict[Partition, list[EventRow]] = {}
+        self._place_of = place_of
         self._trusts = trusts
-        self._known: dict[bytes, bytes | None] = {}
-        self._places: dict[str, _Place] = {}
+        self._fresh: dict[Partition, list[EventRow]] = {}
+        self._places: dict[str, Place] = {}
+        self._names: dict[tuple[str, str], bytes] = {}  # the rows of the keys that were expected
+        self._known: dict[bytes, bytes | None] = {}  # as they were before this step
 
     def standing(self, chat_id: str) -> Standing | None:
-        row = self._place(chat_id).counter = counter(self._view, chat_id)
+        row = self._place(chat_id).counter(self._view)
         return row.standing if row is not None and self._trusts(chat_id, row) else None
 
     def expect(self, keys: Sequence[tuple[str, str]]) -> None:
-        asked: list[bytes] = []
-        for chat_id, client_message_id in keys:
-            place = self._places.get(chat_id) or self._place(chat_id)
-            place.names[client_message_id] = name = rows.idempotency_key(place.keys, client_message_id)
-            asked.append(name)
+        places, names = self._places, self._names
+        for key in keys:
+            chat_id, client_message_id = key
+            place = places.get(chat_id) or self._place(chat_id)
+            names[key] = rows.idempotency_key(place.keys, client_message_id)
+        asked = list(names.values())
         self._known = dict(zip(asked, self._view.get_all(asked), strict=True))
 
     def key(self, chat_id: str, client_message_id: str) -> Key | None:
-        place = self._places.get(chat_id) or self._place(chat_id)
-        name = place.names.get(client_message_id)
+        name = self._names.get((chat_id, client_message_id))
         if name is None:
-            name = rows.idempotency_key(place.keys, client_message_id)
-            found = self._view.get(name)
+            found = self._view.get(rows.idempotency_key(self._place(chat_id).keys, client_message_id))
         else:
             found = self._view.changes.get(name) or self._known[name]  # no row is ever empty, and no key is taken back
         return None if found is None else rows.KEY.decode(found)
@@ -102,21 +144,18 @@ class EmbeddedStep(Step):
         return self._view.get(rows.member_key(chat_id, user_id)) is not None
 
     def add(self, entry: Entry, event: Event) -> None:
-        message, changes = entry.message, self._view.changes
+        message = entry.message
         place = self._places.get(message.chat_id) or self._place(message.chat_id)
-        name = place.names.get(message.client_message_id)
+        name = self._names.get((message.chat_id, message.client_message_id))
         if name is None:
             name = rows.idempotency_key(place.keys, message.client_message_id)
+        changes = self._view.changes
         changes[rows.slot_key(place.slots, message.sequence)] = rows.encode_message(message)
         changes[name] = rows.KEY.encode(store_rules.key_of(entry))
-        place.events.append(EventRow(place.key, event.value, event.headers, self._now_ms))
+        self._fresh[place.partition].append(EventRow(place.key, event.value, event.headers, self._now_ms))
 
     def stand(self, chat_id: str, standing: Standing) -> None:
-        place = self._place(chat_id)
-        row, place.counter = place.counter or counter(self._view, chat_id), None
-        if row is None:
-            raise InternalError(f"{chat_id} has no counter")
-        put_standing(self._view, chat_id, row, standing)
+        self._place(chat_id).stand(self._view, standing)
 
     def finish(self) -> None:
         for partition, fresh in self._fresh.items():
@@ -124,23 +163,9 @@ class EmbeddedStep(Step):
                 self._events.put(self._view, partition, fresh)
                 self._appended[partition] = fresh
 
-    def _place(self, chat_id: str) -> "_Place":
+    def _place(self, chat_id: str) -> Place:
         place = self._places.get(chat_id)
         if place is None:
-            partition = Partition(MESSAGES, partition_of(chat_id, self._events.partition_count(MESSAGES)))
-            place = self._places[chat_id] = _Place(chat_id, self._fresh.setdefault(partition, []))
+            place = self._places[chat_id] = self._place_of(chat_id)
+            self._fresh.setdefault(place.partition, [])
         return place
-
-
-class _Place:
-    """Where the rows of one chat lie: worked out once for all its messages."""
-
-    __slots__ = ("counter", "events", "key", "keys", "names", "slots")
-
-    def __init__(self, chat_id: str, events: list[EventRow]) -> None:
-        self.counter: CounterRow | None = None
-        self.key = chat_id.encode()
-        self.keys = rows.keys_prefix(chat_id)
-        self.slots = rows.slots_prefix(chat_id)
-        self.names: dict[str, bytes] = {}  # the rows of the keys that were expected
-        self.events = events

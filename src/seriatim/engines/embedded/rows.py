@@ -124,7 +124,9 @@ def chat_key(chat_id: str) -> bytes:
     return b"C" + _id(chat_id)
 
 
+@lru_cache(maxsize=ROW_IDS_MAX)
 def member_key(chat_id: str, user_id: str) -> bytes:
+    """The same bytes again and again: their hash is known, and every send asks."""
     return b"M" + _id(chat_id) + _id(user_id)
 
 
@@ -167,7 +169,7 @@ def slots_prefix(chat_id: str) -> bytes:
 
 def slot_key(prefix: bytes, sequence: int) -> bytes:
     """`prefix` is that of the chat, likewise."""
-    return prefix + _number(sequence)
+    return prefix + sequence.to_bytes(8, "big") if 0 <= sequence <= NUMBER_MAX else prefix + _number(sequence)
 
 
 def keys_prefix(chat_id: str) -> bytes:
@@ -198,7 +200,7 @@ def event_key(partition: Partition, offset: int) -> bytes:
 
 def event_keys(partition: Partition, first: int, count: int) -> list[bytes]:
     prefix = events_prefix(partition)
-    return [prefix + _number(offset) for offset in range(first, first + count)]
+    return [prefix + offset.to_bytes(8, "big") for offset in range(first, first + count)]
 
 
 def events_prefix(partition: Partition) -> bytes:
@@ -277,12 +279,13 @@ def after(prefix: bytes) -> bytes:
 
 
 NUMBER_MAX = 2**64 - 1
+_LENGTHS = [length.to_bytes(2, "big") for length in range(256)]
 
 
 def _text(text: str) -> bytes:
     """Its length goes before it, so that no text can run into what follows."""
     raw = text.encode()
-    return len(raw).to_bytes(2, "big") + raw
+    return _LENGTHS[len(raw)] + raw if len(raw) < 256 else len(raw).to_bytes(2, "big") + raw
 
 
 @lru_cache(maxsize=ROW_IDS_MAX)
