@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 
 from bench.figures import Sample
-from seriatim.domain.events import MessagePersisted, headers, message_persisted
+from seriatim.domain.events import MessagePersisted, encode_message, headers, message_persisted
 from seriatim.domain.ids import MESSAGE, ulid
 from seriatim.domain.limits import KEY_LIFETIME_S
 from seriatim.domain.message import TEXT, Message, content_digest
@@ -70,14 +70,16 @@ async def appends(events: str, chat_id: str, content: str, *, waiting: int, seco
 
     async def append(_writer: int) -> None:
         message = _message(chat_id, "user_bare", content)
-        value = message_persisted(
-            message,
-            prev_sequence=message.sequence - 1,
-            members_version=1,
-            origin_connection_id=f"conn_{message.message_id}",
-            producer_id="bare",
-            trace_id="",
-            event_time=message.created_at,
+        value = encode_message(
+            message_persisted(
+                message,
+                prev_sequence=message.sequence - 1,
+                members_version=1,
+                origin_connection_id=f"conn_{message.message_id}",
+                producer_id="bare",
+                trace_id="",
+                event_time=message.created_at,
+            )
         )
         event = Event(key=chat_id, value=value, headers=headers(MessagePersisted, "", republished=False))
         await writer.append(MESSAGES, [event], timeout_s=PATIENCE_S)

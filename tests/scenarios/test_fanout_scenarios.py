@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from seriatim.domain import limits
-from seriatim.domain.events import message_persisted
+from seriatim.domain.events import encode_message, message_persisted
 from seriatim.domain.letters import LetterBody
 from seriatim.domain.message import TEXT, Message
 from seriatim.domain.times import iso
@@ -225,14 +225,16 @@ def _event(town: Town, *, without: tuple[str, ...] = (), **changes: object) -> b
     )
     town.store.fill(message)
     town.set_counter(CHAT, 1, published=1)
-    encoded = message_persisted(
-        message,
-        prev_sequence=0,
-        members_version=1,
-        origin_connection_id="conn_elsewhere",
-        producer_id="ingest-9",
-        trace_id="",
-        event_time=created_at,
+    encoded = encode_message(
+        message_persisted(
+            message,
+            prev_sequence=0,
+            members_version=1,
+            origin_connection_id="conn_elsewhere",
+            producer_id="ingest-9",
+            trace_id="",
+            event_time=created_at,
+        )
     )
     fields = {**json.loads(encoded), **changes}
     for name in without:

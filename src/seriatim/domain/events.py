@@ -93,16 +93,35 @@ def message_persisted(
     producer_id: str,
     trace_id: str,
     event_time: str,
-) -> bytes:
+) -> MessagePersisted:
     """The id follows from the message's, so that whoever publishes it again publishes the same event."""
-    return _encode(
-        _MessagePersistedRecord(
+    return MessagePersisted(
+        envelope=Envelope(
             event_id=ids.event_id(message.message_id),
             event_version=EVENT_VERSION,
             event_time=event_time,
             partition_key=message.chat_id,
             producer_id=producer_id,
             trace_id=trace_id,
+        ),
+        message=message,
+        prev_sequence=prev_sequence,
+        members_version=members_version,
+        origin_connection_id=origin_connection_id,
+    )
+
+
+def encode_message(event: MessagePersisted) -> bytes:
+    """What `decode` reads as the same event again."""
+    envelope, message = event.envelope, event.message
+    return _encode(
+        _MessagePersistedRecord(
+            event_id=envelope.event_id,
+            event_version=envelope.event_version,
+            event_time=envelope.event_time,
+            partition_key=envelope.partition_key,
+            producer_id=envelope.producer_id,
+            trace_id=envelope.trace_id,
             payload=_MessagePayload(
                 message_id=message.message_id,
                 chat_id=message.chat_id,
@@ -112,9 +131,9 @@ def message_persisted(
                 content_type=message.content_type,
                 created_at=message.created_at,
                 client_message_id=message.client_message_id,
-                origin_connection_id=origin_connection_id,
-                prev_sequence=prev_sequence,
-                members_version=members_version,
+                origin_connection_id=event.origin_connection_id,
+                prev_sequence=event.prev_sequence,
+                members_version=event.members_version,
             ),
         )
     )

@@ -20,7 +20,7 @@ from seriatim.domain.errors import (
     ServerBusy,
     ServiceUnavailable,
 )
-from seriatim.domain.events import MessagePersisted, headers, message_persisted
+from seriatim.domain.events import MessagePersisted, encode_message, headers, message_persisted
 from seriatim.domain.ids import MESSAGE, ulids
 from seriatim.domain.message import Draft, Message, Receipt
 from seriatim.domain.times import iso
@@ -226,32 +226,36 @@ class _Batch:
     def _store(self, draft: Draft, digest: str, chat: "_Chat") -> Receipt:
         previous = chat.last_message
         chat.last = chat.last_message = sequence = chat.last + 1
+        chat_id, created_at = draft.chat_id, self._created_at
         message = Message(
             message_id=MESSAGE + next(self._ulids),
-            chat_id=draft.chat_id,
+            chat_id=chat_id,
             sequence=sequence,
             sender_id=draft.sender_id,
             client_message_id=draft.client_message_id,
             content=draft.content,
             content_type=draft.content_type,
-            created_at=self._created_at,
+            created_at=created_at,
         )
-        value = message_persisted(
+        told = message_persisted(
             message,
             prev_sequence=previous,
             members_version=chat.before.members_version,
             origin_connection_id=draft.origin_connection_id or "",
             producer_id=self._producer_id,
             trace_id=draft.trace_id,
-            event_time=self._created_at,
+            event_time=created_at,
         )
         self._step.add(
             Entry(message=message, content_sha256=digest, expires_at_s=self._expires_at_s),
-            Event(key=draft.chat_id, value=value, headers=headers(MessagePersisted, draft.trace_id)),
+            Event(
+                key=chat_id,
+                value=encode_message(told),
+                headers=headers(MessagePersisted, draft.trace_id),
+                told=told,
+            ),
         )
-        return Receipt(
-            message_id=message.message_id, sequence=sequence, created_at=self._created_at, prev_sequence=previous
-        )
+        return Receipt(message_id=message.message_id, sequence=sequence, created_at=created_at, prev_sequence=previous)
 
 
 class _Chat:

@@ -10,7 +10,7 @@ import msgspec
 
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.domain.events import MessagePersisted, headers, message_persisted
+from seriatim.domain.events import MessagePersisted, encode_message, headers, message_persisted
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.times import iso
 from seriatim.durability.observe import DurabilityObserver
@@ -143,7 +143,7 @@ class ChatPublisher:
         return predecessors
 
     def _event(self, message: Message, out: Outgoing, previous: int | None, event_time: str) -> Event:
-        value = message_persisted(
+        told = message_persisted(
             message,
             prev_sequence=previous,
             members_version=out.members_version,
@@ -154,6 +154,7 @@ class ChatPublisher:
         )
         return Event(
             key=self.chat_id,
-            value=value,
+            value=encode_message(told),
             headers=headers(MessagePersisted, out.trace_id, republished=out.readback),
+            told=told,
         )

@@ -5,6 +5,8 @@ from typing import Protocol
 
 import msgspec
 
+from seriatim.domain.events import MessagePersisted
+
 MESSAGES = "messages.persisted"
 MEMBERSHIPS = "memberships.changed"
 CHATS = "chats.created"
@@ -14,9 +16,12 @@ Headers = tuple[tuple[str, bytes], ...]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """`told`: what the value says, from who wrote it. It need not be kept: whoever reads can decode the value."""
+
     key: str
     value: bytes
     headers: Headers = ()
+    told: MessagePersisted | None = None
 
 
 class Partition(msgspec.Struct, frozen=True, order=True):
@@ -25,7 +30,10 @@ class Partition(msgspec.Struct, frozen=True, order=True):
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """An event at its place. Key and value are what the log holds, valid or not."""
+    """An event at its place. Key and value are what the log holds, valid or not.
+
+    `told`: as its writer told it, if that was in this process and not long ago. Then value need not be decoded.
+    """
 
     partition: Partition
     offset: int
@@ -33,6 +41,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     value: bytes | None
     headers: Headers
     timestamp_ms: int
+    told: MessagePersisted | None = None
 
 
 class Letter(msgspec.Struct, frozen=True, kw_only=True):

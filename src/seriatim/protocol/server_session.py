@@ -111,14 +111,15 @@ class ServerSession:
             return ()
         if phase is _GREETING:
             return self._too_early(text)
-        frame: ClientFrame | UnknownType | None = faultless_send(text)
+        frame: ClientFrame | None = faultless_send(text)
         if frame is None:
             try:
-                frame = decode_client_frame(text)
+                other = decode_client_frame(text)
             except BadFrame as bad:
                 return self._refused(bad, now)
-            if isinstance(frame, UnknownType):
-                return (Ignored(frame.type),)
+            if isinstance(other, UnknownType):
+                return (Ignored(other.type),)
+            frame = other
         if phase is _DRAINING:
             return self._too_late(frame)
         if not isinstance(frame, SendMessage):

@@ -11,7 +11,15 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 from seriatim.domain.chat import Chat, ChatType, Role
-from seriatim.domain.events import BadEvent, ChangeType, chat_created, decode, membership_changed, message_persisted
+from seriatim.domain.events import (
+    BadEvent,
+    ChangeType,
+    chat_created,
+    decode,
+    encode_message,
+    membership_changed,
+    message_persisted,
+)
 from seriatim.domain.message import Message
 
 Json = dict[str, Any]
@@ -52,14 +60,16 @@ def _written() -> Iterator[bytes]:
         created_at=TIME,
     )
     for number, connection in ((1, "conn_1"), (None, None)):
-        yield message_persisted(
-            message,
-            prev_sequence=number,
-            members_version=number,
-            origin_connection_id=connection,
-            producer_id="ingest-0",
-            trace_id="t",
-            event_time=TIME,
+        yield encode_message(
+            message_persisted(
+                message,
+                prev_sequence=number,
+                members_version=number,
+                origin_connection_id=connection,
+                producer_id="ingest-0",
+                trace_id="t",
+                event_time=TIME,
+            )
         )
     for change_type in ChangeType:
         for role in Role:

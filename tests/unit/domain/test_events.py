@@ -19,6 +19,7 @@ from seriatim.domain.events import (
     MessagePersisted,
     chat_created,
     decode,
+    encode_message,
     headers,
     membership_changed,
     message_persisted,
@@ -146,27 +147,31 @@ def test_the_golden_chat_event_reads_back() -> None:
 
 
 def test_publishing_a_message_again_makes_an_event_of_the_same_id() -> None:
-    again = message_persisted(
-        MESSAGE,
-        prev_sequence=None,
-        members_version=None,
-        origin_connection_id=None,
-        producer_id="ingest-9",
-        trace_id="t9",
-        event_time="2026-02-01T00:00:00.000Z",
+    again = encode_message(
+        message_persisted(
+            MESSAGE,
+            prev_sequence=None,
+            members_version=None,
+            origin_connection_id=None,
+            producer_id="ingest-9",
+            trace_id="t9",
+            event_time="2026-02-01T00:00:00.000Z",
+        )
     )
     assert decode(KEY, again).envelope.event_id == decode(KEY, _written_message()).envelope.event_id == "evt_01HQX"
 
 
 def test_what_is_unknown_is_written_as_null_and_read_as_none() -> None:
-    value = message_persisted(
-        MESSAGE,
-        prev_sequence=None,
-        members_version=None,
-        origin_connection_id=None,
-        producer_id="ingest-0",
-        trace_id="",
-        event_time=TIME,
+    value = encode_message(
+        message_persisted(
+            MESSAGE,
+            prev_sequence=None,
+            members_version=None,
+            origin_connection_id=None,
+            producer_id="ingest-0",
+            trace_id="",
+            event_time=TIME,
+        )
     )
     assert b'"prev_sequence":null' in value
     event = decode(KEY, value)
@@ -187,14 +192,16 @@ def test_any_message_survives_the_log_unchanged(
     message = Message(**{**fields, "content": content, "sequence": sequence})
     event = decode(
         KEY,
-        message_persisted(
-            message,
-            prev_sequence=prev_sequence,
-            members_version=members_version,
-            origin_connection_id=None,
-            producer_id="ingest-0",
-            trace_id="t",
-            event_time=TIME,
+        encode_message(
+            message_persisted(
+                message,
+                prev_sequence=prev_sequence,
+                members_version=members_version,
+                origin_connection_id=None,
+                producer_id="ingest-0",
+                trace_id="t",
+                event_time=TIME,
+            )
         ),
     )
     assert isinstance(event, MessagePersisted)
@@ -357,14 +364,16 @@ def test_only_a_republished_event_is_marked_as_one() -> None:
 
 
 def _written_message() -> bytes:
-    return message_persisted(
-        MESSAGE,
-        prev_sequence=45,
-        members_version=3,
-        origin_connection_id="conn_1",
-        producer_id="ingest-0",
-        trace_id="t1",
-        event_time=LATER,
+    return encode_message(
+        message_persisted(
+            MESSAGE,
+            prev_sequence=45,
+            members_version=3,
+            origin_connection_id="conn_1",
+            producer_id="ingest-0",
+            trace_id="t1",
+            event_time=LATER,
+        )
     )
 
 

@@ -288,3 +288,22 @@ async def test_who_gives_up_after_a_failed_sync_leaves_nothing_that_is_published
     first, other = drafts(0, 0)[0], drafts(0, 1)[1]
     await check(node, [(draft, await node.send(draft)) for draft in (first, other)])
     await node.end()
+
+
+@both_ways
+async def test_what_a_writer_told_is_what_the_log_says_and_after_a_restart_the_log_alone_says_it(
+    tmp_path: Path, short: bool
+) -> None:
+    """Fanout in the writer's process does not decode; who reads a folder later must come to the same."""
+    folder = Folder.open(tmp_path / "data")
+    await found_chats(folder)
+    node = await Node.on(folder, short=short)
+    await send_all(node, [])
+    records = node.events.records(MESSAGES)
+    assert len(records) == len(CHATS) * WRITERS * EACH
+    assert [record.told for record in records] == [events.decode(record.key, record.value) for record in records]
+    await node.end()
+    again = Folder.open(tmp_path / "data")
+    read = (await EmbeddedEventLog.open(again, {MESSAGES: 2})).records(MESSAGES)
+    assert read == [msgspec.structs.replace(record, told=None) for record in records]
+    await again.close()

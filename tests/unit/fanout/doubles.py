@@ -57,14 +57,16 @@ def message_value(
     origin: str | None = "ann-phone",
     prev: int | None = None,
 ) -> bytes:
-    return events.message_persisted(
-        message(sequence, chat_id=chat_id),
-        prev_sequence=prev,
-        members_version=version,
-        origin_connection_id=origin,
-        producer_id="ingest-1",
-        trace_id="",
-        event_time=TIME,
+    return events.encode_message(
+        events.message_persisted(
+            message(sequence, chat_id=chat_id),
+            prev_sequence=prev,
+            members_version=version,
+            origin_connection_id=origin,
+            producer_id="ingest-1",
+            trace_id="",
+            event_time=TIME,
+        )
     )
 
 

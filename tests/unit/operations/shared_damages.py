@@ -11,7 +11,7 @@ import msgspec
 
 from seriatim.domain.account import phone_hash
 from seriatim.domain.chat import ChatType
-from seriatim.domain.events import message_persisted
+from seriatim.domain.events import encode_message, message_persisted
 from seriatim.domain.message import Message, content_digest
 from seriatim.domain.partition import partition as partition_of
 from seriatim.engines.dynamodb import store as tables
@@ -313,14 +313,16 @@ async def _place_of(town: SharedTown, chat_id: str, sequence: int) -> str:
 
 
 def _event(message: Message, *, prev_sequence: int | None) -> bytes:
-    return message_persisted(
-        message,
-        prev_sequence=prev_sequence,
-        members_version=1,
-        origin_connection_id=None,
-        producer_id="ingest-1",
-        trace_id="",
-        event_time=message.created_at,
+    return encode_message(
+        message_persisted(
+            message,
+            prev_sequence=prev_sequence,
+            members_version=1,
+            origin_connection_id=None,
+            producer_id="ingest-1",
+            trace_id="",
+            event_time=message.created_at,
+        )
     )
 
 

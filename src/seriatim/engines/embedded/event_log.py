@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 
 from seriatim.domain.errors import InternalError
+from seriatim.domain.events import MessagePersisted
 from seriatim.domain.limits import EVENT_TAIL_RECORDS_MAX, STORE_TIMEOUT_S
 from seriatim.domain.partition import partition as partition_of
 from seriatim.engines.coordinator import Coordinator
@@ -21,6 +22,9 @@ from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES,
 # Of a new folder. Partitions are for sharing work among machines, and here is one: few make long runs, and a run costs
 # fanout little more than a record. A few all the same, for a record that nobody can handle holds up its own only.
 PARTITIONS: Mapping[str, int] = {MESSAGES: 4, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
+
+
+Appended = tuple[EventRow, MessagePersisted | None]  # as it is kept, and as it was told
 
 
 class EmbeddedEventLog:
@@ -70,7 +74,7 @@ class EmbeddedEventLog:
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def append(
-        self, operation: str, partition: Partition, events: Sequence[EventRow], *, timeout_s: float
+        self, operation: str, partition: Partition, events: Sequence[Appended], *, timeout_s: float
     ) -> None:
         await self.writer.call(
             operation,
@@ -79,22 +83,33 @@ class EmbeddedEventLog:
             applied=lambda: self.appended({partition: events}),
         )
 
-    def put(self, view: View, partition: Partition, events: Sequence[EventRow]) -> None:
+    def put(self, view: View, partition: Partition, events: Sequence[Appended]) -> None:
         """Behind all that was decided before."""
         end_key = rows.end_key(partition)
         end = rows.NUMBER.found(view.get(end_key)) or 0
         keys = rows.event_keys(partition, end, len(events))
-        view.changes.update(zip(keys, map(rows.EVENT.encode, events), strict=True))
+        view.changes.update(zip(keys, [rows.EVENT.encode(row) for row, _ in events], strict=True))
         view.put(end_key, rows.NUMBER.encode(end + len(events)))
 
-    def appended(self, events: Mapping[Partition, Sequence[EventRow]]) -> None:
+    def appended(self, events: Mapping[Partition, Sequence[Appended]]) -> None:
         """What is in the log now is what readers ask for next: they need not fetch it from the disk."""
-        for partition, rows_of_one in events.items():
+        for partition, fresh in events.items():
             end = self._ends[partition]
             self._tails[partition].extend(
-                [_record(partition, offset, row) for offset, row in enumerate(rows_of_one, end)]
+                [
+                    Record(
+                        partition=partition,
+                        offset=offset,
+                        key=row.key,
+                        value=row.value,
+                        headers=row.headers,
+                        timestamp_ms=row.timestamp_ms,
+                        told=told,
+                    )
+                    for offset, (row, told) in enumerate(fresh, end)
+                ]
             )
-            self._ends[partition] = end + len(rows_of_one)
+            self._ends[partition] = end + len(fresh)
             for group in self._groups.values():
                 group.appended(partition)
 
@@ -174,13 +189,10 @@ class EmbeddedEventLog:
 
 
 def record_of(partition: Partition, key: bytes, value: bytes) -> Record:
-    return _record(partition, rows.last_number(key), rows.EVENT.decode(value))
-
-
-def _record(partition: Partition, offset: int, row: EventRow) -> Record:
+    row = rows.EVENT.decode(value)
     return Record(
         partition=partition,
-        offset=offset,
+        offset=rows.last_number(key),
         key=row.key,
         value=row.value,
         headers=row.headers,
@@ -203,7 +215,7 @@ class EmbeddedEventWriter:
             raise InternalError("the events of one append share one key")
         partition = Partition(topic, partition_of(key, self._log.partition_count(topic)))
         raw, now_ms = key.encode(), self._clock.now_ms()
-        fresh = [EventRow(raw, event.value, event.headers, now_ms) for event in events]
+        fresh = [(EventRow(raw, event.value, event.headers, now_ms), event.told) for event in events]
         await self._log.append("append", partition, fresh, timeout_s=timeout_s)
 
 
@@ -217,4 +229,4 @@ class EmbeddedDeadLetterWriter:
     async def bury(self, letter: Letter, *, timeout_s: float) -> None:
         partition, key, value = enveloped(letter, self._log.partition_count(DEAD_LETTERS))
         row = EventRow(key, value, (), self._clock.now_ms())
-        await self._log.append("bury", partition, [row], timeout_s=timeout_s)
+        await self._log.append("bury", partition, [(row, None)], timeout_s=timeout_s)

@@ -7,7 +7,7 @@ from seriatim.domain.limits import STORE_CHATS_TRUSTED_MAX, STORE_PLACES_KEPT_MA
 from seriatim.domain.partition import partition as partition_of
 from seriatim.engines import store_rules
 from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.event_log import EmbeddedEventLog
+from seriatim.engines.embedded.event_log import Appended, EmbeddedEventLog
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import put_standing
 from seriatim.engines.embedded.rows import CounterRow, EventRow
@@ -36,7 +36,7 @@ class EmbeddedOneStep(OneStep):
     def ask(
         self, take: Callable[[Step], None], answer: Callable[[SeriatimError | None], None], *, deadline: float
     ) -> None:
-        appended: dict[Partition, list[EventRow]] = {}
+        appended: dict[Partition, list[Appended]] = {}
 
         def decide(view: View) -> None:
             step = EmbeddedStep(view, self._events, self._clock.now_ms(), appended, self._place, self._trusts)
@@ -104,7 +104,7 @@ class EmbeddedStep(Step):
         view: View,
         events: EmbeddedEventLog,
         now_ms: int,
-        appended: dict[Partition, list[EventRow]],
+        appended: dict[Partition, list[Appended]],
         place_of: Callable[[str], Place],
         trusts: Callable[[str, CounterRow], bool],
     ) -> None:
@@ -114,7 +114,7 @@ class EmbeddedStep(Step):
         self._appended = appended
         self._place_of = place_of
         self._trusts = trusts
-        self._fresh: dict[Partition, list[EventRow]] = {}
+        self._fresh: dict[Partition, list[Appended]] = {}
         self._places: dict[str, Place] = {}
         self._names: dict[tuple[str, str], bytes] = {}  # the rows of the keys that were expected
         self._known: dict[bytes, bytes | None] = {}  # as they were before this step
@@ -152,7 +152,7 @@ class EmbeddedStep(Step):
         changes = self._view.changes
         changes[rows.slot_key(place.slots, message.sequence)] = rows.encode_message(message)
         changes[name] = rows.KEY.encode(store_rules.key_of(entry))
-        self._fresh[place.partition].append(EventRow(place.key, event.value, event.headers, self._now_ms))
+        self._fresh[place.partition].append((EventRow(place.key, event.value, event.headers, self._now_ms), event.told))
 
     def stand(self, chat_id: str, standing: Standing) -> None:
         self._place(chat_id).stand(self._view, standing)
