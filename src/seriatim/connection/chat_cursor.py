@@ -111,11 +111,13 @@ class ChatCursor:
 
         What `pushed` and `take` would come to, for nearly every push there is. What is held may fit after it.
         """
+        delivered = self.delivered
         if (
             self.phase is not _LIVE
+            or prev_sequence is None
+            or not prev_sequence <= delivered < sequence
+            or self.stable > delivered
             or not self.synced
-            or not self.stable <= self.delivered < sequence
-            or not self.fits(prev_sequence)
             or (self._held and self._held.lowest() <= sequence)
         ):
             return False

@@ -97,10 +97,14 @@ class Chats:
 
     def own(self, chat_id: str, sequence: int, prev_sequence: int | None) -> None:
         """The connection's own message was acknowledged to it: no echo will come and none is needed."""
-        if (cursor := self._cursors.get(chat_id)) is not None:
-            in_order = cursor.own(sequence, prev_sequence)
-            if cursor.behind if in_order else not (cursor.filling and cursor.waits_for(prev_sequence)):
+        cursor = self._cursors.get(chat_id)
+        if cursor is None:
+            return
+        if cursor.own(sequence, prev_sequence):
+            if cursor.highest > sequence:
                 self.advance(cursor)
+        elif not (cursor.filling and cursor.waits_for(prev_sequence)):
+            self.advance(cursor)
 
     def head(self, chat_id: str, sequence: int) -> None:
         if (cursor := self._cursors.get(chat_id)) is not None:

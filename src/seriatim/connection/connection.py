@@ -278,22 +278,23 @@ class Connection:
         self._write()
         if self.closed:
             return
-        if self._greeted:
-            pressure = self._outbound.assess(self._services.clock.monotonic())
+        outbound = self._outbound
+        if outbound.uneasy and self._greeted:
+            pressure = outbound.assess(self._services.clock.monotonic())
             if pressure is not None:
                 self._pressed(pressure)
-        if self._session.phase is _DRAINING and self._outbound.idle and not self._inbound.in_progress:
+        if self._session.phase is _DRAINING and outbound.idle and not self._inbound.in_progress:
             self._finish(CloseReason.SERVER_SHUTDOWN)
         else:
             self._arm()
 
     def _write(self) -> None:
-        outbound = self._outbound
-        while self._greeted and not self.closed and self._socket.writable:
+        outbound, socket = self._outbound, self._socket
+        while self._greeted and not self.closed and socket.writable:
             chunk = outbound.take(limits.FLUSH_BYTES_MAX)
             if chunk is None:
                 return
-            self._socket.write(chunk.frames)
+            socket.write(chunk.frames)
             if answered := chunk.answers + chunk.batches:
                 self._inbound.release(answered)
             if chunk.batches:

@@ -43,7 +43,7 @@ class Chunk(msgspec.Struct, frozen=True):
 class Outbound:
     """`lagging`: the buffer was full and has not drained below the warning mark since; pushes are refused."""
 
-    __slots__ = ("_answers", "_batches", "_closing", "_lane", "_pushes", "_warned", "close_at", "lagging")
+    __slots__ = ("_answers", "_batches", "_closing", "_lane", "_pushes", "_warned", "close_at", "lagging", "uneasy")
 
     def __init__(self) -> None:
         self._lane: list[bytes] = []
@@ -53,6 +53,7 @@ class Outbound:
         self._warned = False
         self._closing = False
         self.lagging = False
+        self.uneasy = False  # there may be something to assess
         self.close_at: float | None = None  # the end of the grace period, while one runs
 
     def push(self, frame: bytes, chat_id: str, floor: int) -> bool:
@@ -60,8 +61,9 @@ class Outbound:
         if self.lagging:
             return False
         self._pushes.append((frame, chat_id, floor))
-        if len(self._pushes) >= OUTBOUND_FRAMES_MAX:
-            self.lagging = True
+        if len(self._pushes) >= WARN_FRAMES:
+            self.uneasy = True
+            self.lagging = len(self._pushes) >= OUTBOUND_FRAMES_MAX
         return True
 
     def answer(self, frame: bytes, *, request: bool) -> bool:
@@ -82,21 +84,21 @@ class Outbound:
 
     def take(self, bytes_max: int) -> Chunk | None:
         """The next frames in order, about `bytes_max` of them; None when nothing waits."""
-        if not (self._lane or self._pushes or self._batches):
+        frames, answers, batches, pushes = self._lane, self._answers, 0, self._pushes
+        if not (frames or pushes or self._batches):
             return None
-        frames, answers, batches = self._lane, self._answers, 0
         self._lane, self._answers = [], 0
+        if not (pushes or self._batches):
+            return Chunk(frames, answers, 0, True)
         size = sum(map(len, frames))
         while self._batches and size < bytes_max:
             frames.append(frame := self._batches.popleft())
             size += len(frame)
             batches += 1
-        pushes = self._pushes
         while pushes and size < bytes_max:
-            frame = pushes.popleft()[0]
-            frames.append(frame)
+            frames.append(frame := pushes.popleft()[0])
             size += len(frame)
-        return Chunk(frames, answers, batches, not (pushes or self._batches)) if frames else None
+        return Chunk(frames, answers, batches, not (pushes or self._batches))
 
     def assess(self, now: float) -> Pressure | None:
         """Looks at the buffer after a write: has the client's state changed?"""
@@ -104,6 +106,7 @@ class Outbound:
         if self._closing:
             return None
         if waiting < WARN_FRAMES:
+            self.uneasy = False
             if not (self._warned or self.lagging):
                 return None
             self._warned, self.lagging, self.close_at = False, False, None

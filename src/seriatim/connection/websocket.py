@@ -7,7 +7,6 @@ flushes once per turn of the loop, so one call of `write` is one write to the tr
 import asyncio
 import logging
 from collections.abc import Sequence
-from functools import lru_cache
 
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SEND_EOF, Protocol, Side, State
@@ -41,12 +40,12 @@ class WebSocket(asyncio.Protocol):
         "_cut_handle",
         "_door",
         "_fragments",
-        "_full",
         "_parted",
         "_rest",
         "_strange",
         "_talks",
         "_transport",
+        "writable",
     )
 
     def __init__(self, transport: asyncio.Transport, door: Door, *, full: bool = False) -> None:
@@ -54,7 +53,7 @@ class WebSocket(asyncio.Protocol):
         self._door = door
         self._codec = Protocol(Side.SERVER, max_size=limits.FRAME_BYTES_MAX, logger=_SILENT)
         self._connection: Connection | None = None
-        self._full = full  # the transport holds more than it should; it says when it does not any more
+        self.writable = not full  # the transport holds no more than it should; it says when that changes
         self._rest: bytearray | None = None  # the beginning of a frame
         self._awaited = 0  # its size, as far as that is known
         self._strange = False  # the codec takes everything as it comes
@@ -72,14 +71,13 @@ class WebSocket(asyncio.Protocol):
 
     # --- what the connection asks -------------------------------------------------------------------------------------
 
-    @property
-    def writable(self) -> bool:
-        return not self._full
-
     def write(self, frames: Sequence[bytes]) -> None:
         if not self._talks or self._parted:
             return
-        self._transport.write(b"".join([part for frame in frames for part in (_text_header(len(frame)), frame)]))
+        if len(frames) == 1:
+            self._transport.write(_HEADERS[len(frames[0])] + frames[0])
+        else:
+            self._transport.write(b"".join([part for frame in frames for part in (_HEADERS[len(frame)], frame)]))
 
     def ping(self) -> None:
         if self._talks and not self._parted:
@@ -96,9 +94,20 @@ class WebSocket(asyncio.Protocol):
     # --- what the transport reports -----------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        """Texts in one piece, which is nearly all there is, are read here. The codec gets all else: frame by whole
-        frame, so that it never waits for the rest of one, until it alone can judge; then everything as it comes.
+        """Texts in one piece, which is nearly all there is, are read here, first of all one that comes by itself.
+
+        The codec gets all else: frame by whole frame, so that it never waits for the rest of one, until it alone can
+        judge; then everything as it comes.
         """
+        plain = self._talks and self._fragments is None and not self._strange
+        if plain and self._rest is None and len(data) > 7 and data[0] == _WHOLE_TEXT:
+            second = data[1]
+            mask, size = (2, second - 0x7A) if second < 0xFE else (4, 8 + (data[2] << 8 | data[3]))
+            if size == len(data) and second != 0xFF:
+                self._text(apply_mask(data[mask + 4 :], data[mask : mask + 4]))
+                if not self._talks:
+                    self._answer()
+                return
         if self._rest is not None:
             self._rest += data
             if len(self._rest) < self._awaited:
@@ -114,7 +123,7 @@ class WebSocket(asyncio.Protocol):
                 break
             else:
                 frame = data if size == end else data[at : at + size]
-                if frame[0] == _WHOLE_TEXT and not self._strange and self._fragments is None and self._talks:
+                if frame[0] == _WHOLE_TEXT and self._talks and self._fragments is None and not self._strange:
                     mask = 2 if frame[1] < 0xFE else 4
                     self._text(apply_mask(frame[mask + 4 :], frame[mask : mask + 4]))
                 else:
@@ -135,7 +144,7 @@ class WebSocket(asyncio.Protocol):
             self._fail(1011)
 
     def _answer(self) -> None:
-        if self._talks and self._full:
+        if self._talks and not self.writable:
             self._codec.data_to_send()  # pongs to somebody who does not read are dropped: they must not pile up
         else:
             self._send()
@@ -148,10 +157,10 @@ class WebSocket(asyncio.Protocol):
         return False
 
     def pause_writing(self) -> None:
-        self._full = True
+        self.writable = False
 
     def resume_writing(self) -> None:
-        self._full = False
+        self.writable = True
         if self._connection is not None:
             self._connection.writable()
 
@@ -271,11 +280,20 @@ def frame_size(data: bytes, at: int) -> int | None:
 _KNOWN = (0x81, 0x8A, 0x89, 0x88, 0x01, 0x00, 0x80, 0x02, 0x82)
 
 
-@lru_cache(maxsize=4096)  # lengths repeat, and one push goes to many sockets
-def _text_header(length: int) -> bytes:
-    """FIN and TEXT, unmasked."""
-    if length < 126:
-        return bytes((0x81, length))
-    if length < 65_536:
-        return b"\x81\x7e" + length.to_bytes(2, "big")
-    return b"\x81\x7f" + length.to_bytes(8, "big")
+class _Headers(dict[int, bytes]):
+    """By the length of the text: FIN and TEXT, unmasked. Lengths repeat, and one push goes to many sockets."""
+
+    def __missing__(self, length: int) -> bytes:
+        if length < 126:
+            header = bytes((0x81, length))
+        elif length < 65_536:
+            header = b"\x81\x7e" + length.to_bytes(2, "big")
+        else:
+            header = b"\x81\x7f" + length.to_bytes(8, "big")
+        if len(self) < HEADERS_KEPT_MAX:
+            self[length] = header
+        return header
+
+
+HEADERS_KEPT_MAX = 4096
+_HEADERS = _Headers()

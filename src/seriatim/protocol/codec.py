@@ -4,7 +4,7 @@ A client frame is checked in the order parse, shape, size, content type; what co
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -232,8 +232,7 @@ _SERVER_TYPES = tuple(
 )
 
 
-def encode(frame: ServerFrame | ClientFrame) -> bytes:
-    return _encoder.encode(frame)
+encode: Callable[[ServerFrame | ClientFrame], bytes] = _encoder.encode
 
 
 def decode_server_frame(text: str | bytes) -> ServerFrame | UnknownType:
