@@ -1,10 +1,12 @@
 """What gateways and fanout workers told whoever watches them, for stories to look at."""
 
+from collections.abc import Sequence
+
 from seriatim.connection.observe import Unobserved as GatewayUnobserved
 from seriatim.domain.breaker import BreakerState
 from seriatim.fanout.observer import Skip
 from seriatim.fanout.observer import Unobserved as FanoutUnobserved
-from seriatim.ports.event_log import Partition
+from seriatim.ports.event_log import Partition, Record
 from seriatim.protocol.frames import CloseReason
 
 
@@ -41,8 +43,9 @@ class FanoutNotes(FanoutUnobserved):
         self.letters = 0
         self.pages: list[Partition] = []
 
-    def handled(self, partition: Partition, offset: int) -> None:
-        self.handled_offsets.setdefault(partition, []).append(offset)
+    def handled(self, run: Sequence[Record]) -> None:
+        for record in run:
+            self.handled_offsets.setdefault(record.partition, []).append(record.offset)
 
     def skipped(self, reason: Skip) -> None:
         self.skips.append(reason)

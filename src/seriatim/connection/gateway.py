@@ -20,7 +20,7 @@ from seriatim.domain.times import iso
 from seriatim.ports.clock import Clock
 from seriatim.ports.directory import Directory, Registration
 from seriatim.ports.durability import Durability
-from seriatim.ports.push import CloseOrder, Delivery, Parcel, Push, PushSubscriber
+from seriatim.ports.push import Delivery, Parcel, Push, PushSubscriber
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import CloseReason, message_frame
 
@@ -209,20 +209,20 @@ class Gateway:
         """Sorted by connection, so that each is asked once for all it gets. A message is encoded once for everybody."""
         runs: dict[str, list[Pushed]] = {}
         for parcel in parcels:
-            match parcel:
-                case Delivery(connection_ids=connection_ids, message=message, prev_sequence=prev_sequence):
-                    frame = encode(message_frame(message, prev_sequence))
-                    pushed = (message.chat_id, message.sequence, prev_sequence, frame)
-                    for connection_id in connection_ids:
-                        if connection_id in runs:
-                            runs[connection_id].append(pushed)
-                        else:
-                            runs[connection_id] = [pushed]
-                case CloseOrder():
-                    self._deliver(runs)
-                    runs = {}
-                    if (reason := _CLOSE_REASONS.get(parcel.reason)) is not None:
-                        self._close(parcel.connection_id, reason)
+            if isinstance(parcel, Delivery):
+                message, prev_sequence = parcel.message, parcel.prev_sequence
+                frame = encode(message_frame(message, prev_sequence))
+                pushed = (message.chat_id, message.sequence, prev_sequence, frame)
+                for connection_id in parcel.connection_ids:
+                    if connection_id in runs:
+                        runs[connection_id].append(pushed)
+                    else:
+                        runs[connection_id] = [pushed]
+            else:
+                self._deliver(runs)
+                runs = {}
+                if (reason := _CLOSE_REASONS.get(parcel.reason)) is not None:
+                    self._close(parcel.connection_id, reason)
         self._deliver(runs)
 
     def _deliver(self, runs: Mapping[str, Sequence[Pushed]]) -> None:

@@ -102,8 +102,8 @@ class WebSocket(asyncio.Protocol):
         plain = self._talks and self._fragments is None and not self._strange
         if plain and self._rest is None and len(data) > 7 and data[0] == _WHOLE_TEXT:
             second = data[1]
-            mask, size = (2, second - 0x7A) if second < 0xFE else (4, 8 + (data[2] << 8 | data[3]))
-            if size == len(data) and second != 0xFF:
+            mask, whole = (2, second - 0x7A) if second < 0xFE else (4, 8 + (data[2] << 8 | data[3]))
+            if whole == len(data) and second != 0xFF:
                 self._text(apply_mask(data[mask + 4 :], data[mask : mask + 4]))
                 if not self._talks:
                     self._answer()

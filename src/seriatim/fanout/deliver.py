@@ -41,8 +41,11 @@ class Deliverer:
             for _ in parcels:
                 self._observe.skipped(Skip.PUSH)
             return
+        delivered = connections = 0
         for (_, parcel), someone_listened in zip(parcels, heard, strict=True):
             if not someone_listened:
                 self._observe.skipped(Skip.GATEWAY_GONE)
             elif isinstance(parcel, Delivery):
-                self._observe.delivered(len(parcel.connection_ids))
+                delivered += 1
+                connections += len(parcel.connection_ids)
+        self._observe.delivered(delivered, connections)

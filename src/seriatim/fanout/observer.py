@@ -1,9 +1,10 @@
 """What fanout tells whoever watches: counters, and the one thing that pages. The runtime turns it into metrics."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from seriatim.ports.event_log import Partition
+from seriatim.ports.event_log import Partition, Record
 
 
 class Skip(StrEnum):
@@ -18,12 +19,12 @@ class Skip(StrEnum):
 class FanoutObserver(Protocol):
     """Calls come from the hot path: they return at once and never raise."""
 
-    def handled(self, partition: Partition, offset: int) -> None:
-        """The record needs nothing more: delivery was attempted, or its letter is safe."""
+    def handled(self, run: Sequence[Record]) -> None:
+        """These records need nothing more: delivery was attempted, or the letter of the only one is safe."""
         ...
 
-    def delivered(self, connections: int) -> None:
-        """Handed to gateways that listen, for this many connections."""
+    def delivered(self, parcels: int, connections: int) -> None:
+        """So many were handed to gateways that listen, for so many connections together."""
         ...
 
     def skipped(self, reason: Skip) -> None: ...
@@ -56,9 +57,9 @@ class FanoutObserver(Protocol):
 class Unobserved:
     """Nobody watches."""
 
-    def handled(self, partition: Partition, offset: int) -> None: ...
+    def handled(self, run: Sequence[Record]) -> None: ...
 
-    def delivered(self, connections: int) -> None: ...
+    def delivered(self, parcels: int, connections: int) -> None: ...
 
     def skipped(self, reason: Skip) -> None: ...
 

@@ -45,7 +45,12 @@ class Recipients:
         for chat_id, user_ids in members.items():
             gateways = by_gateway(user_ids, online)
             for event in messages[chat_id]:
-                parcels += addressed(event, gateways)
+                for gateway_id, registrations in gateways.items():
+                    ids = reached(event, registrations)
+                    if ids:
+                        message, prev_sequence = event.message, event.prev_sequence
+                        parcel = Delivery(connection_ids=ids, message=message, prev_sequence=prev_sequence)
+                        parcels.append((gateway_id, parcel))
         return parcels
 
     async def forget(self, chat_id: str) -> None:
@@ -157,13 +162,3 @@ def by_gateway(
         for registration in online.get(user_id, ()):
             gateways.setdefault(registration.gateway_id, []).append(registration)
     return gateways
-
-
-def addressed(event: MessagePersisted, gateways: Mapping[str, Sequence[Registration]]) -> list[tuple[str, Parcel]]:
-    parcels: list[tuple[str, Parcel]] = []
-    for gateway_id, registrations in gateways.items():
-        ids = reached(event, registrations)
-        if ids:
-            delivery = Delivery(connection_ids=ids, message=event.message, prev_sequence=event.prev_sequence)
-            parcels.append((gateway_id, delivery))
-    return parcels

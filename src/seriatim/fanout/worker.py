@@ -115,9 +115,9 @@ class PartitionWorker:
         return False
 
     def advance(self, run: Sequence[Record]) -> None:
-        for record in run:
+        for _ in run:
             self._backlog.popleft()
-            self._observe.handled(record.partition, record.offset)
+        self._observe.handled(run)
         self._next_offset = run[-1].offset + 1
         self._uncommitted += len(run)
         self._singly = max(0, self._singly - len(run))

@@ -44,6 +44,12 @@ class Timings:
         self.counts[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
         self.sum_s += seconds
 
+    def add_all(self, seconds: Sequence[float]) -> None:
+        counts = self.counts
+        for each in seconds:
+            counts[bisect_left(LATENCY_BOUNDS_S, each)] += 1
+        self.sum_s += sum(seconds)
+
 
 class Share:
     """Part of a whole over the last while, from two totals that only grow. `note` it every few seconds."""
@@ -89,8 +95,7 @@ class DurabilityCounts(DurabilityObserver):
         self.messages_persisted += count
 
     def answered(self, seconds: Sequence[float]) -> None:
-        for each in seconds:
-            self.persist.add(each)
+        self.persist.add_all(seconds)
 
     def hit(self) -> None:
         self.hits += 1
@@ -263,8 +268,8 @@ class FanoutCounts(FanoutUnobserved):
         self.commits_failed = self.restarts = self.rebalances = 0
         self._seldom = Seldom(_log, every_s=TOLD_EVERY_S)
 
-    def delivered(self, connections: int) -> None:
-        self.parcels_delivered += 1
+    def delivered(self, parcels: int, connections: int) -> None:
+        self.parcels_delivered += parcels
         self.messages_delivered += connections
 
     def skipped(self, reason: Skip) -> None:

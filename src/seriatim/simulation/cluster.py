@@ -23,7 +23,7 @@ from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.wire import Wire
 from seriatim.fanout.observer import Unobserved as FanoutUnobserved
 from seriatim.fanout.service import FanoutService
-from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, EventWriter, Partition
+from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, EventWriter, Record
 from seriatim.ports.push import Delivery, Parcel
 from seriatim.simulation.faults import Faults
 from seriatim.simulation.history import History
@@ -292,8 +292,9 @@ class _FanoutWatch(FanoutUnobserved):
     def __init__(self, history: History) -> None:
         self._history = history
 
-    def handled(self, partition: Partition, offset: int) -> None:
-        self._history.handled_record(partition, offset)
+    def handled(self, run: Sequence[Record]) -> None:
+        for record in run:
+            self._history.handled_record(record.partition, record.offset)
 
 
 def servers_of(site: Site, *, ingests: int, gateways: int, fanouts: int) -> tuple[Sequence[Server], ...]:

@@ -137,10 +137,10 @@ class Ledger(Unobserved):
         self.commit_failures = 0
         self.restarts = 0
 
-    def handled(self, partition: Partition, offset: int) -> None:
-        self.offsets.append((partition, offset))
+    def handled(self, run: Sequence[Record]) -> None:
+        self.offsets += [(record.partition, record.offset) for record in run]
 
-    def delivered(self, connections: int) -> None:
+    def delivered(self, parcels: int, connections: int) -> None:
         self.connections += connections
 
     def skipped(self, reason: Skip) -> None:

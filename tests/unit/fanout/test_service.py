@@ -338,7 +338,7 @@ async def test_stop_is_harmless_before_run_and_when_repeated(world: World) -> No
 async def test_a_worker_that_dies_brings_the_consumer_down_loudly(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def explode(_self: Ledger, _partition: Partition, _offset: int) -> None:
+    def explode(_self: Ledger, _run: Sequence[Record]) -> None:
         raise ZeroDivisionError
 
     monkeypatch.setattr(Ledger, "handled", explode)

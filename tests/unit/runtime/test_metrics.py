@@ -119,7 +119,7 @@ Told = Callable[[Metrics], object]
         (lambda m: m.front.handshake_refused("x"), 'gateway_handshakes_refused_total{reason="x"}', 1),
         (lambda m: m.gateway.directory_failed("register"), "gateway_redis_connection_errors_total", 1),
         (lambda m: m.gateway.subscription(True), "gateway_redis_available", 1),
-        (lambda m: m.fanout.delivered(9), "fanout_messages_delivered_rate_total", 9),
+        (lambda m: m.fanout.delivered(1, 9), "fanout_messages_delivered_rate_total", 9),
         (lambda m: m.fanout.retried(), "fanout_retry_count_total", 1),
         (lambda m: m.fanout.restarted(), "fanout_consumer_restarts_total", 1),
         (lambda m: m.fanout.rebalanced(), "fanout_rebalances_total", 1),

@@ -113,17 +113,19 @@ class MemoryChannels:
         return tuple(self._subscriptions)
 
     def publish(self, parcels: Sequence[tuple[str, Parcel]]) -> Sequence[bool]:
-        heard: list[bool] = []
         sent: dict[str, list[Parcel]] = {}
         for gateway_id, parcel in parcels:
-            subscription = self._subscriptions.get(gateway_id)
-            someone_listens = subscription is not None and not subscription.broken
-            heard.append(someone_listens)
-            if someone_listens:
-                sent.setdefault(gateway_id, []).append(parcel)
+            if gateway_id in sent:
+                sent[gateway_id].append(parcel)
+            else:
+                sent[gateway_id] = [parcel]
+        heard: dict[str, bool] = {}
         for gateway_id, some in sent.items():
-            self._subscriptions[gateway_id].send(some)
-        return tuple(heard)
+            subscription = self._subscriptions.get(gateway_id)
+            if subscription is not None and not subscription.broken:
+                heard[gateway_id] = True
+                subscription.send(some)
+        return tuple([gateway_id in heard for gateway_id, _ in parcels])
 
     def subscribe(self, gateway_id: str, subscription: Subscription) -> None:
         if subscription.open:
