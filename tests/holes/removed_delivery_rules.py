@@ -86,8 +86,8 @@ def an_unwritten_letter_counts_as_written(patch: pytest.MonkeyPatch) -> None:
 
 def a_full_buffer_drops(patch: pytest.MonkeyPatch) -> None:
     def push(self: Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
-        if len(self._pushes) < limits.OUTBOUND_FRAMES_MAX:
-            self._pushes.append((frame, chat_id, floor))
+        if len(self.pushes) < limits.OUTBOUND_FRAMES_MAX:
+            self.pushes.append((frame, chat_id, floor))
         return True
 
     patch.setattr(Outbound, "push", push)
@@ -101,7 +101,7 @@ def warnings_wait_their_turn(patch: pytest.MonkeyPatch) -> None:
     """A client that reads slowly is warned only after everything that waits before the warning."""
 
     def warn(self: Connection, frame: ErrorFrame) -> None:
-        self._outbound._pushes.append((encode(frame), "", 0))
+        self._outbound.pushes.append((encode(frame), "", 0))
 
     patch.setattr(Connection, "_warn", warn)
 

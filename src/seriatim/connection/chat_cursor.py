@@ -24,7 +24,7 @@ class Phase(Enum):
 _UNSYNCED, _SYNCING, _LIVE, _LAGGING = Phase.UNSYNCED, Phase.SYNCING, Phase.LIVE, Phase.LAGGING
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """A message that waits for those before it. No frame: the connection's own, which needs no sending."""
 
     prev_sequence: int | None
@@ -69,12 +69,12 @@ class ChatCursor:
 
     __slots__ = (
         "_before",
-        "_held",
         "acked",
         "chat_id",
         "delivered",
         "epoch",
         "filling",
+        "held",
         "highest",
         "phase",
         "stable",
@@ -91,7 +91,7 @@ class ChatCursor:
         self.acked = 0  # the highest ack passed on, so that repeated ones cost nothing
         self.epoch = 0  # changes with every sync: an answer to a question of an older epoch moves nothing
         self.filling = False  # the owner's mark: one fill at a time
-        self._held = Shelf()
+        self.held = Shelf()  # what waits for those before it
         self._before: tuple[Phase, bool, int] | None = None  # to go back to when the sync fails
 
     # --- pushes and receipts ---------------------------------------------------------------------------------------
@@ -103,8 +103,8 @@ class ChatCursor:
             self.pushed_while_lagging(sequence)
         elif sequence > self.delivered:
             self.highest = max(self.highest, sequence)
-            if len(self._held) < HELD_MESSAGES_MAX:
-                self._held.keep(sequence, Held(prev_sequence, frame))
+            if len(self.held) < HELD_MESSAGES_MAX:
+                self.held.keep(sequence, Held(prev_sequence, frame))
 
     def next_in_line(self, sequence: int, prev_sequence: int | None) -> bool:
         """The message before it was the last one delivered: it may leave at once, and counts as delivered now.
@@ -118,7 +118,7 @@ class ChatCursor:
             or not prev_sequence <= delivered < sequence
             or self.stable > delivered
             or not self.synced
-            or (self._held and self._held.lowest() <= sequence)
+            or (self.held and self.held.lowest() <= sequence)
         ):
             return False
         self.delivered = sequence
@@ -126,22 +126,17 @@ class ChatCursor:
             self.highest = sequence
         return True
 
-    @property
-    def holds(self) -> bool:
-        """Something waits for those before it."""
-        return bool(self._held)
-
     def pass_own(self, sequence: int) -> bool:
         """Own messages before this one that are next in line count as delivered: their acks came before these pushes.
 
         False: there was none.
         """
         passed = False
-        while self.phase is _LIVE and self._held and (lowest := self._held.lowest()) < sequence:
-            held = self._held[lowest]
+        while self.phase is _LIVE and self.held and (lowest := self.held.lowest()) < sequence:
+            held = self.held[lowest]
             if held.frame is not None or self.stable > self.delivered or not self.fits(held.prev_sequence):
                 break
-            del self._held[lowest]
+            del self.held[lowest]
             self.delivered = max(self.delivered, lowest)
             passed = True
         return passed
@@ -152,7 +147,7 @@ class ChatCursor:
 
     def has(self, sequence: int) -> bool:
         """It was delivered, or waits for those before it: a push of it is a repetition, and is dropped."""
-        return self.synced and (sequence <= self.delivered or sequence in self._held)
+        return self.synced and (sequence <= self.delivered or sequence in self.held)
 
     def pushed_while_syncing(self, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
         """A live message must not overtake the pages: only its existence is remembered."""
@@ -172,8 +167,8 @@ class ChatCursor:
         if self.next_in_line(sequence, prev_sequence):
             return True
         self.highest = max(self.highest, sequence)
-        if sequence in self._held or len(self._held) < HELD_MESSAGES_MAX:
-            self._held[sequence] = Held(prev_sequence, None)
+        if sequence in self.held or len(self.held) < HELD_MESSAGES_MAX:
+            self.held[sequence] = Held(prev_sequence, None)
         return False
 
     def exists(self, sequence: int) -> None:
@@ -185,12 +180,12 @@ class ChatCursor:
         if self.phase is not _LIVE:
             return None
         while True:
-            following = self._held.lowest() if self._held else None
+            following = self.held.lowest() if self.held else None
             if following is not None and following <= self.delivered:
-                self._held.pop(following)
-            elif following is not None and (following <= self.stable or self.fits(self._held[following].prev_sequence)):
+                self.held.pop(following)
+            elif following is not None and (following <= self.stable or self.fits(self.held[following].prev_sequence)):
                 self.delivered = following
-                return self._held.pop(following)
+                return self.held.pop(following)
             elif self.stable > self.delivered:
                 self.delivered = self.stable
             else:
@@ -215,7 +210,7 @@ class ChatCursor:
     def filled(self, messages: Iterable[tuple[int, bytes]], through: int) -> None:
         """Everything above `delivered` up to `through` was read. What is held already keeps its frame, or its lack."""
         for sequence, frame in messages:
-            self._held.keep(sequence, Held(None, frame))
+            self.held.keep(sequence, Held(None, frame))
         self.stable = max(self.stable, through)
         self.highest = max(self.highest, through)
 
@@ -223,12 +218,12 @@ class ChatCursor:
         """No room: keep only where we stand and which messages are the client's own."""
         self.phase = _LAGGING
         self.stable = self.delivered
-        self._held = self._held.own()
+        self.held = self.held.own()
 
     def stand_still(self) -> None:
         """Nothing is owed any more above what was sent; whatever comes later must join on to it."""
         self.highest = self.stable = self.delivered
-        self._held = self._held.own()
+        self.held = self.held.own()
 
     def lag_unsynced(self, sequence: int) -> None:
         """No room for a push of a chat that was never synced: what is owed begins with it."""
@@ -252,7 +247,7 @@ class ChatCursor:
             self.exists(self.delivered)  # the client may step back, but what it was sent stays owed
         self.phase, self.synced = _SYNCING, True
         self.delivered = self.stable = after
-        self._held = self._held.own()
+        self.held = self.held.own()
         self.epoch += 1
         return self.epoch
 

@@ -53,12 +53,12 @@ class Chats:
         of the run is over, for the rest of it may be what is missing.
         """
         outbound = self._outbound
-        waited = outbound.waiting
+        waited = len(outbound.pushes)
         cursor: ChatCursor | None = None
         unsettled = False
         for chat_id, sequence, prev_sequence, frame in run:
             if cursor is None or cursor.chat_id != chat_id:
-                if cursor is not None and (unsettled or cursor.holds):
+                if cursor is not None and (unsettled or cursor.held):
                     self.advance(cursor)
                 cursor, unsettled = self._cursors.get(chat_id), False
                 if cursor is None:
@@ -80,9 +80,9 @@ class Chats:
                 self._services.observe.repeated()
             cursor.pushed(sequence, prev_sequence, frame)
             unsettled = True
-        if cursor is not None and (unsettled or cursor.holds):
+        if cursor is not None and (unsettled or cursor.held):
             self.advance(cursor)
-        if outbound.waiting != waited:
+        if len(outbound.pushes) != waited:
             self._changed()
 
     def _deliver_unsynced(self, chat_id: str, sequence: int, frame: bytes) -> bool:

@@ -6,6 +6,7 @@ has not left at the close is named in the hints.
 
 from collections import deque
 from enum import Enum
+from operator import itemgetter
 
 import msgspec
 
@@ -21,8 +22,11 @@ WARN_FRAMES = int(OUTBOUND_FRAMES_MAX * OUTBOUND_WARN_RATIO)
 CRITICAL_FRAMES = int(OUTBOUND_FRAMES_MAX * OUTBOUND_CRITICAL_RATIO)
 
 
+FEW_FRAMES = 32  # leave without being counted one by one
+
 # A push: its frame, its chat, and the highest sequence of that chat that was sent before it. Plain, for there are many.
 Queued = tuple[bytes, str, int]
+_frame = itemgetter(0)
 
 
 class Pressure(Enum):
@@ -31,7 +35,7 @@ class Pressure(Enum):
     RECOVERED = "recovered"  # below the warning mark again; what was refused may be read back
 
 
-class Chunk(msgspec.Struct, frozen=True):
+class Chunk(msgspec.Struct, frozen=True, gc=False):
     """Frames to write now, and how many answers to requests and batches are among them. `last`: nothing else waits."""
 
     frames: list[bytes]
@@ -43,13 +47,13 @@ class Chunk(msgspec.Struct, frozen=True):
 class Outbound:
     """`lagging`: the buffer was full and has not drained below the warning mark since; pushes are refused."""
 
-    __slots__ = ("_answers", "_batches", "_closing", "_lane", "_pushes", "_warned", "close_at", "lagging", "uneasy")
+    __slots__ = ("_answers", "_batches", "_closing", "_lane", "_warned", "close_at", "lagging", "pushes", "uneasy")
 
     def __init__(self) -> None:
         self._lane: list[bytes] = []
         self._answers = 0
         self._batches: deque[bytes] = deque()
-        self._pushes: deque[Queued] = deque()
+        self.pushes: deque[Queued] = deque()
         self._warned = False
         self._closing = False
         self.lagging = False
@@ -60,10 +64,10 @@ class Outbound:
         """False: no room, nothing was queued."""
         if self.lagging:
             return False
-        self._pushes.append((frame, chat_id, floor))
-        if len(self._pushes) >= WARN_FRAMES:
+        self.pushes.append((frame, chat_id, floor))
+        if len(self.pushes) >= WARN_FRAMES:
             self.uneasy = True
-            self.lagging = len(self._pushes) >= OUTBOUND_FRAMES_MAX
+            self.lagging = len(self.pushes) >= OUTBOUND_FRAMES_MAX
         return True
 
     def answer(self, frame: bytes, *, request: bool) -> bool:
@@ -84,12 +88,15 @@ class Outbound:
 
     def take(self, bytes_max: int) -> Chunk | None:
         """The next frames in order, about `bytes_max` of them; None when nothing waits."""
-        frames, answers, batches, pushes = self._lane, self._answers, 0, self._pushes
+        frames, answers, batches, pushes = self._lane, self._answers, 0, self.pushes
         if not (frames or pushes or self._batches):
             return None
         self._lane, self._answers = [], 0
-        if not (pushes or self._batches):
-            return Chunk(frames, answers, 0, True)
+        if len(pushes) <= FEW_FRAMES and not self._batches:
+            everything = [*frames, *map(_frame, pushes)]
+            if sum(map(len, everything)) < bytes_max:
+                pushes.clear()
+                return Chunk(everything, answers, 0, True)
         size = sum(map(len, frames))
         while self._batches and size < bytes_max:
             frames.append(frame := self._batches.popleft())
@@ -102,7 +109,7 @@ class Outbound:
 
     def assess(self, now: float) -> Pressure | None:
         """Looks at the buffer after a write: has the client's state changed?"""
-        waiting = len(self._pushes)
+        waiting = len(self.pushes)
         if self._closing:
             return None
         if waiting < WARN_FRAMES:
@@ -131,24 +138,24 @@ class Outbound:
     def hints(self) -> dict[str, int]:
         """Per chat the sequence to sync from, because something after it has not left."""
         found: dict[str, int] = {}
-        for _, chat_id, floor in self._pushes:
+        for _, chat_id, floor in self.pushes:
             found.setdefault(chat_id, floor)
         return found
 
     def floor(self, chat_id: str) -> int | None:
         """As `hints`, for one chat; None when everything has left."""
-        return next((floor for _, each, floor in self._pushes if each == chat_id), None)
+        return next((floor for _, each, floor in self.pushes if each == chat_id), None)
 
     def refuse_pushes(self) -> None:
         """After the closing was announced none may follow; `hints` named those that waited."""
-        self._pushes.clear()
+        self.pushes.clear()
         self.lagging = self._closing = True
         self.close_at = None
 
     @property
     def idle(self) -> bool:
-        return not (self._lane or self._batches or self._pushes)
+        return not (self._lane or self._batches or self.pushes)
 
     @property
     def waiting(self) -> int:
-        return len(self._pushes)
+        return len(self.pushes)

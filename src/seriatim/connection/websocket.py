@@ -7,6 +7,7 @@ flushes once per turn of the loop, so one call of `write` is one write to the tr
 import asyncio
 import logging
 from collections.abc import Sequence
+from itertools import chain
 
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SEND_EOF, Protocol, Side, State
@@ -74,10 +75,7 @@ class WebSocket(asyncio.Protocol):
     def write(self, frames: Sequence[bytes]) -> None:
         if not self._talks or self._parted:
             return
-        if len(frames) == 1:
-            self._transport.write(_HEADERS[len(frames[0])] + frames[0])
-        else:
-            self._transport.write(b"".join([part for frame in frames for part in (_HEADERS[len(frame)], frame)]))
+        self._transport.write(b"".join(chain.from_iterable(zip(map(_header, map(len, frames)), frames, strict=True))))
 
     def ping(self) -> None:
         if self._talks and not self._parted:
@@ -296,4 +294,4 @@ class _Headers(dict[int, bytes]):
 
 
 HEADERS_KEPT_MAX = 4096
-_HEADERS = _Headers()
+_header = _Headers().__getitem__

@@ -26,7 +26,7 @@ class ChangeType(StrEnum):
     ROLE_CHANGED = "role_changed"
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+class Envelope(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What all events have. An `event_version` other than `EVENT_VERSION` deserves a warning, nothing more."""
 
     event_id: str
@@ -37,7 +37,7 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str
 
 
-class MessagePersisted(msgspec.Struct, frozen=True, kw_only=True):
+class MessagePersisted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`prev_sequence`: the message before it, 0 for none, None when unknown. `members_version`: as it was allocated."""
 
     envelope: Envelope
@@ -236,7 +236,7 @@ _Sequence = Annotated[int, Meta(ge=1, le=SEQUENCE_MAX)]
 _Count = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
 
 
-class _MessagePayload(msgspec.Struct, frozen=True, kw_only=True):
+class _MessagePayload(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     message_id: str
     chat_id: str
     sequence: _Sequence
@@ -271,7 +271,7 @@ class _ChatPayload(msgspec.Struct, frozen=True, kw_only=True):
     member_count: _Count | None = None
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
+class _Record(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="event_type"):
     event_id: str
     event_version: Annotated[int, Meta(ge=1)]
     event_time: str

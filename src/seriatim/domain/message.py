@@ -14,7 +14,7 @@ from seriatim.domain.limits import CONTENT_BYTES_MAX
 TEXT = "text/plain"
 
 
-class Draft(msgspec.Struct, frozen=True, kw_only=True):
+class Draft(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a sender asks for. `client_message_id` is lower case and stays the same on every retry."""
 
     chat_id: str
@@ -26,7 +26,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     trace_id: str = ""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class Message(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is stored, published and delivered; equal wherever it is seen."""
 
     message_id: str
@@ -50,7 +50,7 @@ class Sealed(msgspec.Struct, frozen=True, kw_only=True):
 Slot = Message | Sealed
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The message is stored and published. `prev_sequence` is the message before it, None when unknown."""
 
     message_id: str

@@ -15,7 +15,7 @@ DEAD_LETTERS = "dead_letters"
 Headers = tuple[tuple[str, bytes], ...]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`told`: what the value says, from who wrote it. It need not be kept: whoever reads can decode the value."""
 
     key: str
@@ -29,7 +29,7 @@ class Partition(msgspec.Struct, frozen=True, order=True):
     number: int
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class Record(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An event at its place. Key and value are what the log holds, valid or not.
 
     `told`: as its writer told it, if that was in this process and not long ago. Then value need not be decoded.

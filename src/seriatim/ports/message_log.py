@@ -9,7 +9,7 @@ from seriatim.domain.chat import Role
 from seriatim.domain.message import Message, Slot
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True):
+class Key(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An idempotency key: which message this (chat, client_message_id) became, and whose it is."""
 
     client_message_id: str
@@ -21,7 +21,7 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     expires_at_s: int
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class Standing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A chat's counter row. Every message at or below `published_through` is in the event log.
 
     `published_message` is the last of those messages: 0 when there is none, None when its writer did not know.
@@ -57,7 +57,7 @@ class PublishedAhead(msgspec.Struct, frozen=True, kw_only=True):
     published_message: int | None
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A message and what its key must say."""
 
     message: Message

@@ -8,7 +8,7 @@ import msgspec
 from seriatim.domain.message import Message
 
 
-class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+class Delivery(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A message for some connections of one gateway. `prev_sequence`: the message before it, None when unknown."""
 
     connection_ids: tuple[str, ...]

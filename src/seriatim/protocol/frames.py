@@ -16,7 +16,7 @@ Maybe = str | UnsetType
 # --- client to server ----------------------------------------------------------------------------------------------
 
 
-class SendMessage(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="send_message"):
+class SendMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="send_message"):
     client_message_id: str
     chat_id: str
     content: str
@@ -66,7 +66,7 @@ class ConnectionEstablished(msgspec.Struct, frozen=True, kw_only=True, tag_field
     limits: Limits = Limits()
 
 
-class MessageItem(msgspec.Struct, frozen=True, kw_only=True):
+class MessageItem(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A message inside a batch. `prev_sequence`: the message before it in the chat, null when unknown."""
 
     message_id: str
@@ -84,7 +84,7 @@ class MessageFrame(MessageItem, frozen=True, kw_only=True, tag_field="type", tag
     """A message pushed as it happens."""
 
 
-class MessageAck(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="message_ack"):
+class MessageAck(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="message_ack"):
     """The message is stored and published; says nothing about recipients."""
 
     client_message_id: str

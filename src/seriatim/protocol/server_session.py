@@ -34,7 +34,7 @@ class Reply(msgspec.Struct, frozen=True):
     frame: ErrorFrame
 
 
-class Submit(msgspec.Struct, frozen=True):
+class Submit(msgspec.Struct, frozen=True, gc=False):
     """Have this stored, in the order of these actions. The answer repeats the client's own spelling of its id."""
 
     draft: Draft

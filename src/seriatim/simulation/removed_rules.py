@@ -153,7 +153,7 @@ def live_overtakes_sync() -> Sequence[Patch]:
     def pushed(self: ChatCursor, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
         self.delivered = sequence - 1
         self.phase = Phase.LIVE
-        self._held[sequence] = Held(self.delivered, frame)
+        self.held[sequence] = Held(self.delivered, frame)
 
     return [(ChatCursor, "pushed_while_syncing", pushed)]
 
@@ -173,10 +173,10 @@ def own_ack_advances() -> Sequence[Patch]:
 def own_passes_holes() -> Sequence[Patch]:
     def pass_own(self: ChatCursor, sequence: int) -> bool:
         before = self.delivered
-        while self.phase is Phase.LIVE and self._held and (lowest := self._held.lowest()) < sequence:
-            if self._held[lowest].frame is not None:
+        while self.phase is Phase.LIVE and self.held and (lowest := self.held.lowest()) < sequence:
+            if self.held[lowest].frame is not None:
                 break
-            del self._held[lowest]
+            del self.held[lowest]
             self.delivered = max(self.delivered, lowest)
         return self.delivered > before
 
@@ -200,7 +200,7 @@ def full_buffer_drops() -> Sequence[Patch]:
         return True
 
     def bounded(self: Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
-        return push(self, frame, chat_id, floor) if len(self._pushes) < BUFFER_FRAMES else True
+        return push(self, frame, chat_id, floor) if len(self.pushes) < BUFFER_FRAMES else True
 
     return [(Outbound, "push", bounded)]
 

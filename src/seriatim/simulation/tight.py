@@ -73,7 +73,7 @@ def tight_limits(chance: float = 0.0) -> Iterator[None]:
     def watched_push(self: outbound.Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
         global _high_water
         queued = push(self, frame, chat_id, floor)
-        _high_water = max(_high_water, len(self._pushes))
+        _high_water = max(_high_water, len(self.pushes))
         return queued
 
     before: list[tuple[object, str, int]] = []

@@ -44,7 +44,7 @@ TABLES: Mapping[str, bytes] = {
 }
 
 
-class CounterRow(msgspec.Struct, frozen=True, kw_only=True):
+class CounterRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The counter and, after a repair, since when and from where it counts."""
 
     standing: Standing
@@ -57,7 +57,7 @@ class WatermarkRow(msgspec.Struct, frozen=True, array_like=True):
     updated_at_ms: int
 
 
-class EventRow(msgspec.Struct, frozen=True, array_like=True):
+class EventRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     key: bytes | None
     value: bytes | None
     headers: Headers
