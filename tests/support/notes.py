@@ -1,6 +1,6 @@
 """An observer of the durability plane that remembers what its operators would have been told."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from seriatim.durability.observe import DurabilityObserver
 
@@ -22,8 +22,8 @@ class Notes(DurabilityObserver):
     def allocated(self, count: int, seconds: float) -> None:
         self.counted["allocated"] += count
 
-    def persisted(self, chat_id: str, count: int) -> None:
-        self.counted["persisted"] += count
+    def persisted(self, stored: Mapping[str, int]) -> None:
+        self.counted["persisted"] += sum(stored.values())
 
     def published(self, count: int, seconds: float) -> None:
         self.counted["published"] += count

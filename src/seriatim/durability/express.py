@@ -157,8 +157,7 @@ class Express:
             self._breaker.succeeded(now)
             count = sum(company.stored.values())
             self._observe.allocated(count, 0.0)
-            for chat_id, messages in company.stored.items():
-                self._observe.persisted(chat_id, messages)
+            self._observe.persisted(company.stored)
             self._observe.published(count, now - company.decided_at)
         elif error is not None and error.trips_breaker and (company.taken or isinstance(error, OutcomeUnknown)):
             self._breaker.failed(now)

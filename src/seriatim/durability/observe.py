@@ -1,6 +1,6 @@
 """What the durability plane tells its operators. The runtime turns it into metrics and pages."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class DurabilityObserver:
@@ -9,8 +9,8 @@ class DurabilityObserver:
     def allocated(self, count: int, seconds: float) -> None:
         """Slots were allocated, in this time."""
 
-    def persisted(self, chat_id: str, count: int) -> None:
-        """Messages of a chat were stored, in one transaction."""
+    def persisted(self, stored: Mapping[str, int]) -> None:
+        """So many messages of these chats were stored, those of a chat together."""
 
     def answered(self, seconds: Sequence[float]) -> None:
         """New messages were acknowledged, each this long after it was admitted."""

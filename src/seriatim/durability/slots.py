@@ -191,7 +191,7 @@ class SlotWriter:
         return False
 
     def _keep(self, group: Sequence[Job], entries: Sequence[Entry], lease: Lease) -> None:
-        self._observe.persisted(self._chat_id, len(entries))
+        self._observe.persisted({self._chat_id: len(entries)})
         for job, entry in zip(group, entries, strict=True):
             message = entry.message
             lease.free.popleft()

@@ -149,6 +149,8 @@ def reached(event: MessagePersisted, registrations: Sequence[Registration]) -> t
 
 def newest_version(events: Sequence[MessagePersisted]) -> int | None:
     """None, which no list is new enough for, if one of them does not say."""
+    if len(events) == 1:
+        return events[0].members_version
     versions = [event.members_version for event in events if event.members_version is not None]
     return max(versions) if len(versions) == len(events) else None
 

@@ -24,7 +24,7 @@ class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     told: MessagePersisted | None = None
 
 
-class Partition(msgspec.Struct, frozen=True, order=True):
+class Partition(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     topic: str
     number: int
 

@@ -89,10 +89,10 @@ class DurabilityCounts(DurabilityObserver):
         self.slots_allocated += count
         self.allocation.add(seconds)
 
-    def persisted(self, chat_id: str, count: int) -> None:
-        self.hot.note(chat_id, count)
-        self.transactions += 1
-        self.messages_persisted += count
+    def persisted(self, stored: Mapping[str, int]) -> None:
+        self.hot.note(stored)
+        self.transactions += len(stored)
+        self.messages_persisted += sum(stored.values())
 
     def answered(self, seconds: Sequence[float]) -> None:
         self.persist.add_all(seconds)

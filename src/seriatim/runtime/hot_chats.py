@@ -1,6 +1,7 @@
 """Which chats are written to most: a line in the log once a minute, since a metric would need a label for each chat."""
 
 import logging
+from collections.abc import Mapping
 from heapq import nlargest
 
 from seriatim.domain.limits import HOT_CHAT_PER_MINUTE_MESSAGES, HOT_CHATS_COUNTED_MAX, HOT_CHATS_LOGGED_MAX
@@ -17,12 +18,13 @@ class HotChats:
         self._counts: dict[str, int] = {}
         self._since: float | None = None
 
-    def note(self, chat_id: str, messages: int) -> None:
-        before = self._counts.get(chat_id)
-        if before is not None:
-            self._counts[chat_id] = before + messages
-        elif len(self._counts) < HOT_CHATS_COUNTED_MAX:
-            self._counts[chat_id] = messages
+    def note(self, stored: Mapping[str, int]) -> None:
+        counts = self._counts
+        for chat_id, messages in stored.items():
+            if chat_id in counts:
+                counts[chat_id] += messages
+            elif len(counts) < HOT_CHATS_COUNTED_MAX:
+                counts[chat_id] = messages
 
     def tick(self, now: float) -> None:
         if self._since is None:

@@ -30,9 +30,9 @@ def _rates(log: io.StringIO) -> list[dict[str, int]]:
 def test_only_chats_above_the_limit_are_named_and_only_after_a_whole_minute(log: io.StringIO) -> None:
     hot = HotChats()
     hot.tick(0.0)
-    hot.note("chat_calm", HOT_CHAT_PER_MINUTE_MESSAGES)
+    hot.note({"chat_calm": HOT_CHAT_PER_MINUTE_MESSAGES})
     for _ in range(HOT_CHAT_PER_MINUTE_MESSAGES + 1):
-        hot.note("chat_hot", 1)
+        hot.note({"chat_hot": 1})
     hot.tick(59.9)
     assert _rates(log) == []
     hot.tick(60.0)
@@ -42,7 +42,7 @@ def test_only_chats_above_the_limit_are_named_and_only_after_a_whole_minute(log:
 def test_each_minute_begins_anew_and_a_late_look_is_spread_over_its_time(log: io.StringIO) -> None:
     hot = HotChats()
     hot.tick(0.0)
-    hot.note("chat_1", 10 * HOT_CHAT_PER_MINUTE_MESSAGES)
+    hot.note({"chat_1": 10 * HOT_CHAT_PER_MINUTE_MESSAGES})
     hot.tick(120.0)
     hot.tick(180.0)
     assert _rates(log) == [{"chat_1": 5 * HOT_CHAT_PER_MINUTE_MESSAGES}]
@@ -52,9 +52,9 @@ def test_only_the_hottest_are_named_and_no_more_are_counted_than_fit(log: io.Str
     hot = HotChats()
     hot.tick(0.0)
     for number in range(HOT_CHATS_COUNTED_MAX + 1):
-        hot.note(f"chat_{number}", 1)
+        hot.note({f"chat_{number}": 1})
     for number in range(2 * HOT_CHATS_LOGGED_MAX):
-        hot.note(f"chat_{number}", 1000 + number)
+        hot.note({f"chat_{number}": 1000 + number})
     assert len(hot._counts) == HOT_CHATS_COUNTED_MAX
     hot.tick(60.0)
     [rates] = _rates(log)
@@ -66,7 +66,7 @@ def test_only_the_hottest_are_named_and_no_more_are_counted_than_fit(log: io.Str
 def test_what_durability_stores_is_counted_for_its_chat(log: io.StringIO) -> None:
     counts = DurabilityCounts()
     counts.hot.tick(0.0)
-    counts.persisted("chat_hot", HOT_CHAT_PER_MINUTE_MESSAGES + 1)
-    counts.persisted("chat_calm", 1)
+    counts.persisted({"chat_hot": HOT_CHAT_PER_MINUTE_MESSAGES + 1})
+    counts.persisted({"chat_calm": 1})
     counts.hot.tick(60.0)
     assert _rates(log) == [{"chat_hot": HOT_CHAT_PER_MINUTE_MESSAGES + 1}]

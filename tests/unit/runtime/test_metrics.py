@@ -100,7 +100,7 @@ Told = Callable[[Metrics], object]
         (lambda m: m.durability.counter_missing("c"), "counter_missing_errors_total", 1),
         (lambda m: m.durability.duplicate_sequence("c", 1), "durability_duplicate_sequence_total", 1),
         (lambda m: m.durability.refused_by_store("throttled"), "durability_dynamodb_throttle_count_total", 1),
-        (lambda m: m.durability.persisted("chat_1", 7), "durability_messages_persisted_rate_total", 7),
+        (lambda m: m.durability.persisted({"chat_1": 7}), "durability_messages_persisted_rate_total", 7),
         (lambda m: m.durability.republished(2), "durability_events_republished_total", 2),
         (lambda m: m.durability.answered([0.3]), 'durability_persist_latency_seconds_bucket{le="0.5"}', 1),
         (lambda m: m.durability.allocated(1, 9.0), 'sequence_allocation_latency_seconds_bucket{le="+Inf"}', 1),
@@ -157,7 +157,7 @@ def test_shares_are_of_the_window_and_not_of_all_time() -> None:
     metrics.tick(0.0)
     for _ in range(3):
         metrics.durability.hit()
-    metrics.durability.persisted("chat_1", 1)
+    metrics.durability.persisted({"chat_1": 1})
     metrics.durability.refused_by_store("conflict")
     metrics.fanout.skipped(Skip.PUSH)
     metrics.durability.allocated(4, 0.001)

@@ -9,7 +9,7 @@ from seriatim.engines import store_rules
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.event_log import Appended, EmbeddedEventLog
 from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.message_log import put_standing
+from seriatim.engines.embedded.message_log import put_counter
 from seriatim.engines.embedded.rows import CounterRow, EventRow
 from seriatim.engines.embedded.view import View
 from seriatim.ports.clock import Clock
@@ -89,11 +89,12 @@ class Place:
             self._row = row
         return self._counter
 
-    def stand(self, view: View, standing: Standing) -> None:
-        before = self.counter(view)
-        if before is None:
-            raise InternalError(f"{self.chat_id} has no counter")
-        put_standing(view, self.chat_id, before, standing)
+    def put_counter(self, view: View, before: CounterRow, standing: Standing) -> None:
+        after = CounterRow(
+            standing=standing, recovered_at_ms=before.recovered_at_ms, recovered_from=before.recovered_from
+        )
+        put_counter(view, self.chat_id, before, after)
+        self._row, self._counter = view.changes[self.counter_key], after
 
 
 class EmbeddedStep(Step):
@@ -109,25 +110,31 @@ class EmbeddedStep(Step):
         trusts: Callable[[str, CounterRow], bool],
     ) -> None:
         self._view = view
+        self._changes = view.changes
         self._events = events
         self._now_ms = now_ms
         self._appended = appended
         self._place_of = place_of
         self._trusts = trusts
         self._fresh: dict[Partition, list[Appended]] = {}
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, tuple[Place, list[Appended]]] = {}  # and the events of its partition
+        self._counters: dict[str, CounterRow] = {}
         self._names: dict[tuple[str, str], bytes] = {}  # the rows of the keys that were expected
         self._known: dict[bytes, bytes | None] = {}  # as they were before this step
 
     def standing(self, chat_id: str) -> Standing | None:
-        row = self._place(chat_id).counter(self._view)
-        return row.standing if row is not None and self._trusts(chat_id, row) else None
+        place, _ = self._places.get(chat_id) or self._find(chat_id)
+        row = place.counter(self._view)
+        if row is None or not self._trusts(chat_id, row):
+            return None
+        self._counters[chat_id] = row
+        return row.standing
 
     def expect(self, keys: Sequence[tuple[str, str]]) -> None:
         places, names = self._places, self._names
         for key in keys:
             chat_id, client_message_id = key
-            place = places.get(chat_id) or self._place(chat_id)
+            place, _ = places.get(chat_id) or self._find(chat_id)
             names[key] = rows.idempotency_key(place.keys, client_message_id)
         asked = list(names.values())
         self._known = dict(zip(asked, self._view.get_all(asked), strict=True))
@@ -135,9 +142,10 @@ class EmbeddedStep(Step):
     def key(self, chat_id: str, client_message_id: str) -> Key | None:
         name = self._names.get((chat_id, client_message_id))
         if name is None:
-            found = self._view.get(rows.idempotency_key(self._place(chat_id).keys, client_message_id))
+            place, _ = self._places.get(chat_id) or self._find(chat_id)
+            found = self._view.get(rows.idempotency_key(place.keys, client_message_id))
         else:
-            found = self._view.changes.get(name) or self._known[name]  # no row is ever empty, and no key is taken back
+            found = self._changes.get(name) or self._known[name]  # no row is ever empty, and no key is taken back
         return None if found is None else rows.KEY.decode(found)
 
     def is_member(self, chat_id: str, user_id: str) -> bool:
@@ -145,17 +153,20 @@ class EmbeddedStep(Step):
 
     def add(self, entry: Entry, event: Event) -> None:
         message = entry.message
-        place = self._places.get(message.chat_id) or self._place(message.chat_id)
-        name = self._names.get((message.chat_id, message.client_message_id))
-        if name is None:
-            name = rows.idempotency_key(place.keys, message.client_message_id)
-        changes = self._view.changes
-        changes[rows.slot_key(place.slots, message.sequence)] = rows.encode_message(message)
+        chat_id, client_message_id = message.chat_id, message.client_message_id
+        place, fresh = self._places.get(chat_id) or self._find(chat_id)
+        name = self._names.get((chat_id, client_message_id)) or rows.idempotency_key(place.keys, client_message_id)
+        changes = self._changes
+        changes[place.slots + message.sequence.to_bytes(8, "big")] = rows.encode_message(message)
         changes[name] = rows.KEY.encode(store_rules.key_of(entry))
-        self._fresh[place.partition].append((EventRow(place.key, event.value, event.headers, self._now_ms), event.told))
+        fresh.append((EventRow(place.key, event.value, event.headers, self._now_ms), event.told))
 
     def stand(self, chat_id: str, standing: Standing) -> None:
-        self._place(chat_id).stand(self._view, standing)
+        place, _ = self._places.get(chat_id) or self._find(chat_id)
+        before = self._counters.pop(chat_id, None) or place.counter(self._view)
+        if before is None:
+            raise InternalError(f"{chat_id} has no counter")
+        place.put_counter(self._view, before, standing)
 
     def finish(self) -> None:
         for partition, fresh in self._fresh.items():
@@ -163,9 +174,7 @@ class EmbeddedStep(Step):
                 self._events.put(self._view, partition, fresh)
                 self._appended[partition] = fresh
 
-    def _place(self, chat_id: str) -> Place:
-        place = self._places.get(chat_id)
-        if place is None:
-            place = self._places[chat_id] = self._place_of(chat_id)
-            self._fresh.setdefault(place.partition, [])
-        return place
+    def _find(self, chat_id: str) -> tuple[Place, list[Appended]]:
+        place = self._place_of(chat_id)
+        found = self._places[chat_id] = (place, self._fresh.setdefault(place.partition, []))
+        return found

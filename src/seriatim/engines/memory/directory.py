@@ -78,8 +78,15 @@ class MemoryRegistry:
         _discard(self._gateway_sets, registration.gateway_id, registration.connection_id)
 
     def connections(self, user_ids: Sequence[str], now_ms: int) -> Mapping[str, Sequence[Registration]]:
-        found = {user_id: self._live(self._user_sets, user_id, now_ms) for user_id in user_ids}
-        return {user_id: live for user_id, live in found.items() if live}
+        found: dict[str, Sequence[Registration]] = {}
+        sets = self._user_sets
+        for user_id in user_ids:
+            known = sets.get(user_id)
+            if known is not None:
+                live = known.live if now_ms < known.live_until_ms else self._live(sets, user_id, now_ms)
+                if live:
+                    found[user_id] = live
+        return found
 
     def gateway_connections(self, gateway_id: str, now_ms: int) -> Sequence[Registration]:
         """For operators: what a gateway has, or what a dead one left behind."""
