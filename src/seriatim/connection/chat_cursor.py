@@ -126,20 +126,21 @@ class ChatCursor:
             self.highest = sequence
         return True
 
-    def pass_own(self, sequence: int) -> bool:
-        """Own messages before this one that are next in line count as delivered: their acks came before these pushes.
+    @property
+    def settled(self) -> bool:
+        """A synced chat of which nothing is missing and nothing waits."""
+        return self.phase is _LIVE and self.synced and not self.held and self.highest <= self.delivered
 
-        False: there was none.
-        """
-        passed = False
-        while self.phase is _LIVE and self.held and (lowest := self.held.lowest()) < sequence:
-            held = self.held[lowest]
-            if held.frame is not None or self.stable > self.delivered or not self.fits(held.prev_sequence):
+    def pass_own(self, sequence: int) -> None:
+        """Own messages before this one that are next in line count as delivered: their acks came before the pushes."""
+        shelf = self.held
+        while shelf and self.phase is _LIVE and (lowest := shelf.lowest()) < sequence:
+            held, delivered = shelf[lowest], self.delivered
+            if held.frame is not None or self.stable > delivered or not self.fits(held.prev_sequence):
                 break
-            del self.held[lowest]
-            self.delivered = max(self.delivered, lowest)
-            passed = True
-        return passed
+            del shelf[lowest]
+            if lowest > delivered:
+                self.delivered = lowest
 
     def waits_for(self, prev_sequence: int | None) -> bool:
         """LIVE, and this message is not the last one delivered: nothing can leave before it has come."""

@@ -59,31 +59,35 @@ class Chats:
         for chat_id, sequence, prev_sequence, frame in run:
             if cursor is None or cursor.chat_id != chat_id:
                 if cursor is not None and (unsettled or cursor.held):
-                    self.advance(cursor)
+                    self._settle(cursor)
                 cursor, unsettled = self._cursors.get(chat_id), False
                 if cursor is None:
                     if not self._deliver_unsynced(chat_id, sequence, frame):
                         self._overwhelmed()
                         return
                     continue
-            floor = cursor.delivered
             if not outbound.lagging:
+                if cursor.held:
+                    cursor.pass_own(sequence)
+                floor = cursor.delivered
                 if cursor.next_in_line(sequence, prev_sequence):
                     outbound.push(frame, chat_id, floor)
                     continue
-                if cursor.pass_own(sequence):
-                    floor = cursor.delivered
-                    if cursor.next_in_line(sequence, prev_sequence):
-                        outbound.push(frame, chat_id, floor)
-                        continue
             if cursor.has(sequence):
                 self._services.observe.repeated()
             cursor.pushed(sequence, prev_sequence, frame)
             unsettled = True
         if cursor is not None and (unsettled or cursor.held):
-            self.advance(cursor)
+            self._settle(cursor)
         if len(outbound.pushes) != waited:
             self._changed()
+
+    def _settle(self, cursor: ChatCursor) -> None:
+        """After a run. What waits is nearly always the connection's own, acknowledged before these pushes came."""
+        if not self._outbound.lagging:
+            cursor.pass_own(cursor.highest + 1)
+        if not cursor.settled:
+            self.advance(cursor)
 
     def _deliver_unsynced(self, chat_id: str, sequence: int, frame: bytes) -> bool:
         """False: it can neither be sent nor be remembered."""

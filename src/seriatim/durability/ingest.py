@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from seriatim.domain import limits
 from seriatim.domain.breaker import Breaker, BreakerState
 from seriatim.domain.errors import BreakerOpen, Draining, SeriatimError, ServerBusy
-from seriatim.domain.message import Draft, check_draft
+from seriatim.domain.message import Draft
 from seriatim.durability.express import Express
 from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.pipeline import ChatPipeline, Pending
@@ -65,10 +65,12 @@ class Ingest:
         )
 
     def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
-        """Admits a draft to its chat's queue, or answers at once (but never from within) why not."""
+        """Admits a draft to its chat's queue, or answers at once (but never from within) why not.
+
+        It was checked where it came into this process: by the gateway's codec, or at the door for other processes.
+        """
         now = self._clock.monotonic()
         try:
-            check_draft(draft)
             if self._draining or not self._breaker.closed:
                 self._check_open(now)
             pending = Pending(draft, deadline=deadline, admitted_at=now, answer=answer)

@@ -171,14 +171,12 @@ def own_ack_advances() -> Sequence[Patch]:
 
 
 def own_passes_holes() -> Sequence[Patch]:
-    def pass_own(self: ChatCursor, sequence: int) -> bool:
-        before = self.delivered
+    def pass_own(self: ChatCursor, sequence: int) -> None:
         while self.phase is Phase.LIVE and self.held and (lowest := self.held.lowest()) < sequence:
             if self.held[lowest].frame is not None:
                 break
             del self.held[lowest]
             self.delivered = max(self.delivered, lowest)
-        return self.delivered > before
 
     return [(ChatCursor, "pass_own", pass_own)]
 

@@ -2,46 +2,17 @@
 
 import asyncio
 
-import msgspec
-import pytest
-
 from seriatim.domain import limits
 from seriatim.domain.errors import (
     BreakerOpen,
     Draining,
-    InvalidContentType,
-    InvalidMessage,
-    MessageTooLarge,
     NotAMember,
-    SeriatimError,
     ServerBusy,
     ServiceUnavailable,
 )
-from seriatim.domain.message import Draft, Receipt
+from seriatim.domain.message import Receipt
 from tests.support.bench import CHAT, EVE, Bench, draft, simulated
 from tests.support.wire import LOST_REQUEST, UNAVAILABLE
-
-
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        ({"client_message_id": "not-a-uuid"}, InvalidMessage),
-        ({"chat_id": "no spaces allowed"}, InvalidMessage),
-        ({"content": ""}, InvalidMessage),
-        ({"content": "x" * (limits.CONTENT_BYTES_MAX + 1)}, MessageTooLarge),
-        ({"content_type": "text/html"}, InvalidContentType),
-    ],
-)
-def test_an_invalid_draft_never_reaches_the_store(change: dict[str, str], error: type[SeriatimError]) -> None:
-    given: Draft = msgspec.structs.replace(draft(1), **change)
-
-    @simulated
-    async def schedule(bench: Bench) -> None:
-        node = bench.node()
-        assert isinstance(await node.failed(given), error)
-        assert node.wire.calls == []
-
-    schedule()
 
 
 @simulated

@@ -1,6 +1,8 @@
 """Ingest processes and a gateway's client of them, all within one test: real gRPC on loopback, planes by script."""
 
 import asyncio
+import hashlib
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -140,6 +142,12 @@ async def client_of(
         await asyncio.wait((running,))
 
 
+def draft_of(text: str, *, chat_id: str = "chat_1") -> Draft:
+    digest = hashlib.sha256(text.encode()).digest()[:16]
+    key = str(uuid.UUID(bytes=digest, version=4))
+    return Draft(chat_id=chat_id, sender_id="user_ann", client_message_id=key, content=text)
+
+
 class Asked:
     """Sends, and what became of them in the order of the answers."""
 
@@ -148,7 +156,7 @@ class Asked:
         self.outcomes: dict[str, list[Outcome]] = {}
 
     def send(self, text: str, *, chat_id: str = "chat_1", within_s: float = SOON_S) -> None:
-        draft = Draft(chat_id=chat_id, sender_id="user_ann", client_message_id=text, content=text)
+        draft = draft_of(text, chat_id=chat_id)
         deadline = asyncio.get_running_loop().time() + within_s
         self._client.submit(draft, deadline=deadline, answer=lambda outcome: self._note(text, outcome))
 

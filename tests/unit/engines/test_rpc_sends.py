@@ -5,18 +5,19 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import grpc
+import msgspec
 import pytest
 from msgspec import Raw
 
 from seriatim.domain import limits
-from seriatim.domain.errors import OutcomeUnknown, ServerBusy, ServiceUnavailable
-from seriatim.domain.message import Draft, Receipt
+from seriatim.domain.errors import OutcomeUnknown, SeriatimError, ServerBusy, ServiceUnavailable
+from seriatim.domain.message import Receipt
 from seriatim.domain.partition import bucket, owner
 from seriatim.engines.rpc import line as line_module
 from seriatim.engines.rpc.dial import Dialer
 from seriatim.engines.rpc.finding import Named
 from seriatim.engines.rpc.wire import SERVICE, TALK, Batch, Send, Words, encode, path
-from tests.unit.engines.rpc_kit import Asked, IngestProcess, client_of, processes, until
+from tests.unit.engines.rpc_kit import SOON_S, Asked, IngestProcess, client_of, draft_of, processes, until
 
 CHATS = [f"chat_{number}" for number in range(40)]
 
@@ -35,6 +36,30 @@ async def test_a_chats_drafts_go_to_the_owner_of_its_bucket_in_order() -> None:
                 texts = [text for text in each.plane.texts if text.startswith(f"{chat_id}/")]
                 assert texts == [f"{chat_id}/{number}" for number in range(10)]
         assert all(each.plane.taken for each in three)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"client_message_id": "not-a-uuid"}, "INVALID_MESSAGE"),
+        ({"chat_id": "no spaces allowed"}, "INVALID_MESSAGE"),
+        ({"content": ""}, "INVALID_MESSAGE"),
+        ({"content": "x" * (limits.CONTENT_BYTES_MAX + 1)}, "MESSAGE_TOO_LARGE"),
+        ({"content_type": "text/html"}, "INVALID_CONTENT_TYPE"),
+    ],
+)
+async def test_a_draft_that_no_gateway_should_have_sent_is_refused_at_the_door(
+    change: dict[str, str], code: str
+) -> None:
+    async with processes(1) as [ingest], client_of([ingest]) as client:
+        await until(lambda: client.ready)
+        outcomes: list[Receipt | SeriatimError] = []
+        for each in (msgspec.structs.replace(draft_of("bad"), **change), draft_of("good")):
+            client.submit(each, deadline=asyncio.get_running_loop().time() + SOON_S, answer=outcomes.append)
+        await until(lambda: len(outcomes) == 2)
+        [refusal] = [each for each in outcomes if isinstance(each, SeriatimError)]
+        assert refusal.code == code
+        assert ingest.plane.texts == ["good"]
 
 
 async def test_a_backlog_travels_in_few_batches_and_every_answer_finds_its_send() -> None:
@@ -211,7 +236,7 @@ async def test_drafts_that_waited_in_a_socket_while_their_process_stood_still_ha
         call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(path(TALK))()
         await call.read()
         for number, sent_at_s in ((1, 1000.0), (2, 1000.5 - 60)):  # the second took a minute longer than the first
-            draft = Draft(chat_id="chat_1", sender_id="user_ann", client_message_id=str(number), content="text")
+            draft = draft_of(f"text {number}")
             await call.write(encode(Batch(sent_at_s, (Raw(encode(Send(number, 5.0, draft))),))))
             await call.read()
         on_time, late = ingest.plane.left_s

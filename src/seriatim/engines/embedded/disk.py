@@ -61,7 +61,7 @@ class ReadableDisk:
         """The row of each key, in one call: on the way of a send every microsecond counts."""
         db = self._open_db()
         try:
-            found = db.get(list(keys))
+            found = db.get(keys if isinstance(keys, list) else list(keys))
         except Exception as error:
             raise _unreadable(error) from error
         assert isinstance(found, list), "a list of keys is answered with a list of rows"
@@ -128,13 +128,13 @@ class Disk(ReadableDisk):
         return self._keep(key, super().get(key)) if value is None else value
 
     def get_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        self._open_db()
-        rows = [self._found.get(key) for key in keys]
-        absent = [index for index, row in enumerate(rows) if row is None]
-        if absent:
-            for index, row in zip(absent, super().get_all([keys[index] for index in absent]), strict=True):
-                rows[index] = self._keep(keys[index], row)
-        return rows
+        if not self._found.keys().isdisjoint(keys):
+            return [self.get(key) for key in keys]
+        found = super().get_all(keys)
+        if any(found):  # a send asks whether its key is there, and it nearly never is
+            for key, row in zip(keys, found, strict=True):
+                self._keep(key, row)
+        return found
 
     def write(self, changes: Changes) -> None:
         """All of it or, after a crash, nothing; for good only after the next `sync`."""

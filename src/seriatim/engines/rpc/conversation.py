@@ -10,7 +10,7 @@ import msgspec
 
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError, ServerBusy
-from seriatim.domain.message import Receipt
+from seriatim.domain.message import Receipt, check_draft
 from seriatim.engines.rpc.lateness import Lateness
 from seriatim.engines.rpc.observe import RpcObserver
 from seriatim.engines.rpc.wire import Batch, Malformed, Outcome, Send, Words, decode, encode, trouble_of
@@ -85,6 +85,11 @@ class Conversation:
         answer = partial(self._answer, send.number)
         if self._unanswered > limits.RPC_SENDS_MAX:
             answer(ServerBusy("too many messages wait here; retry in a second", retry_after_seconds=1))
+            return
+        try:
+            check_draft(send.draft)  # its gateway has; but that is another process, and perhaps of another release
+        except SeriatimError as refusal:
+            answer(refusal)
         else:
             self._plane.submit(send.draft, deadline=deadline, answer=answer)
 
