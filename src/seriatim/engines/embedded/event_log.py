@@ -19,9 +19,10 @@ from seriatim.engines.envelopes import enveloped
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, Letter, Partition, Record
 
-# Of a new folder. Partitions share work among processes, and here is one: a single one makes the longest runs, and a
-# run costs fanout little more than a record. What nobody can handle is set aside in the same folder, or nothing works.
-PARTITIONS: Mapping[str, int] = {MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
+# Of a new folder. Partitions are for sharing work among machines, and here is one: few make long runs, and a run costs
+# fanout little more than a record. A few all the same: they take turns with a crowd's messages, where a single one gets
+# so late that gateways begin to read back, and a record that nobody can handle holds up its own only.
+PARTITIONS: Mapping[str, int] = {MESSAGES: 4, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
 
 
 Appended = tuple[EventRow, MessagePersisted | None]  # as it is kept, and as it was told
