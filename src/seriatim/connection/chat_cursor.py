@@ -4,13 +4,14 @@ Pure. Pushes, own receipts and pages go in, in any order; `take` gives back what
 in `behind` and is read from durability by the owner.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableSequence, Sequence
 from enum import Enum
 from heapq import heappop, heappush
+from itertools import islice
 
 import msgspec
 
-from seriatim.domain.limits import HELD_MESSAGES_MAX
+from seriatim.domain.limits import HELD_MESSAGES_MAX, SEQUENCE_MAX
 
 
 class Phase(Enum):
@@ -22,6 +23,13 @@ class Phase(Enum):
 
 # A member of an enum costs ten times as much by way of its class, and every push asks.
 _UNSYNCED, _SYNCING, _LIVE, _LAGGING = Phase.UNSYNCED, Phase.SYNCING, Phase.LIVE, Phase.LAGGING
+
+
+# Its chat, its sequence, that of the message before it if known, and its frame. Plain, for a push is handled so often.
+Pushed = tuple[str, int, int | None, bytes]
+
+# What leaves: a frame, its chat, and the highest sequence of that chat that was sent before it.
+Queued = tuple[bytes, str, int]
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -125,6 +133,34 @@ class ChatCursor:
         if sequence > self.highest:
             self.highest = sequence
         return True
+
+    def next_run(self, run: Sequence[Pushed], at: int, queue: MutableSequence[Queued]) -> int:
+        """As `next_in_line`, for as many from `at` on as are, with own messages passing between them; those go into the
+        queue. Returns where it ended: at the end, at another chat, or at one that is not next in line.
+        """
+        delivered = self.delivered
+        if self.phase is not _LIVE or not self.synced or self.stable > delivered:
+            return at
+        mine, held, before = self.chat_id, self.held, len(queue)
+        barrier = held.lowest() if held else SEQUENCE_MAX  # nothing may pass what waits
+        for chat_id, sequence, prev_sequence, frame in islice(run, at, None) if at else run:
+            if chat_id != mine:
+                break
+            if sequence >= barrier:
+                self.delivered = delivered
+                self.pass_own(sequence)
+                delivered = self.delivered
+                barrier = held.lowest() if held else SEQUENCE_MAX
+                if sequence >= barrier:
+                    break
+            if prev_sequence is None or not prev_sequence <= delivered < sequence:
+                break
+            queue.append((frame, chat_id, delivered))
+            delivered = sequence
+        self.delivered = delivered
+        if delivered > self.highest:
+            self.highest = delivered
+        return at + len(queue) - before
 
     @property
     def settled(self) -> bool:

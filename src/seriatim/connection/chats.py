@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from seriatim.connection.chat_cursor import ChatCursor, Phase
-from seriatim.connection.outbound import Outbound
+from seriatim.connection.chat_cursor import ChatCursor, Phase, Pushed
+from seriatim.connection.outbound import WARN_FRAMES, Outbound
 from seriatim.connection.probe import Watcher
 from seriatim.connection.services import Services
 from seriatim.connection.tasks import Tasks
@@ -18,9 +18,6 @@ from seriatim.domain.errors import NotAMember, SeriatimError, ServerBusy
 from seriatim.ports.durability import PrefixPage
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import message_frame
-
-# Its chat, its sequence, that of the message before it if known, and its frame. Plain, for a push is handled so often.
-Pushed = tuple[str, int, int | None, bytes]
 
 
 class Chats:
@@ -49,11 +46,35 @@ class Chats:
     # --- what arrives ------------------------------------------------------------------------------------------------
 
     def deliver(self, run: Sequence[Pushed]) -> None:
-        """Pushes from fanout. Nearly all are next in line and leave at once; what waits is looked at when a chat's part
-        of the run is over, for the rest of it may be what is missing.
+        """Pushes from fanout. Nearly all are next in line, and leave without being looked at one by one."""
+        outbound = self._outbound
+        waited, at = len(outbound.pushes), 0
+        if waited + len(run) < WARN_FRAMES and not outbound.lagging:
+            at = self._pass_on(run)
+        if at < len(run) and not self._take_in(run[at:]):
+            self._overwhelmed()
+        elif len(outbound.pushes) != waited:
+            self._changed()
+
+    def _pass_on(self, run: Sequence[Pushed]) -> int:
+        """How many of them it was, from the first on, that only needed to be sent."""
+        at, pushes = 0, self._outbound.pushes
+        while at < len(run):
+            cursor = self._cursors.get(run[at][0])
+            if cursor is None:
+                return at
+            at = cursor.next_run(run, at, pushes)
+            if at < len(run) and run[at][0] == cursor.chat_id:
+                return at
+            if cursor.held:
+                self._settle(cursor)
+        return at
+
+    def _take_in(self, run: Sequence[Pushed]) -> bool:
+        """One by one. What waits is looked at when a chat's part of the run is over, for the rest of it may be what is
+        missing. False: a push can neither be sent nor be remembered.
         """
         outbound = self._outbound
-        waited = len(outbound.pushes)
         cursor: ChatCursor | None = None
         unsettled = False
         for chat_id, sequence, prev_sequence, frame in run:
@@ -63,8 +84,7 @@ class Chats:
                 cursor, unsettled = self._cursors.get(chat_id), False
                 if cursor is None:
                     if not self._deliver_unsynced(chat_id, sequence, frame):
-                        self._overwhelmed()
-                        return
+                        return False
                     continue
             if not outbound.lagging:
                 if cursor.held:
@@ -79,8 +99,7 @@ class Chats:
             unsettled = True
         if cursor is not None and (unsettled or cursor.held):
             self._settle(cursor)
-        if len(outbound.pushes) != waited:
-            self._changed()
+        return True
 
     def _settle(self, cursor: ChatCursor) -> None:
         """After a run. What waits is nearly always the connection's own, acknowledged before these pushes came."""

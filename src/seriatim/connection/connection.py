@@ -10,7 +10,8 @@ from functools import partial
 from msgspec import UNSET, UnsetType
 
 from seriatim.connection.acks import Acks
-from seriatim.connection.chats import Chats, Pushed
+from seriatim.connection.chat_cursor import Pushed
+from seriatim.connection.chats import Chats
 from seriatim.connection.inbound import Inbound
 from seriatim.connection.outbound import Outbound, Pressure
 from seriatim.connection.sends import Sends

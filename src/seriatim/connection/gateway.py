@@ -1,9 +1,10 @@
 """All connections of one process: opens and closes them, hands them their parcels, keeps them findable and complete."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 
-from seriatim.connection.chats import Pushed
+from seriatim.connection.chat_cursor import Pushed
 from seriatim.connection.connection import Connection
 from seriatim.connection.drain import drain
 from seriatim.connection.gaps import Gaps
@@ -207,20 +208,17 @@ class Gateway:
 
     def received(self, parcels: Sequence[Parcel]) -> None:
         """Sorted by connection, so that each is asked once for all it gets. A message is encoded once for everybody."""
-        runs: dict[str, list[Pushed]] = {}
+        runs: defaultdict[str, list[Pushed]] = defaultdict(list)
         for parcel in parcels:
             if isinstance(parcel, Delivery):
                 message, prev_sequence = parcel.message, parcel.prev_sequence
                 frame = encode(message_frame(message, prev_sequence))
                 pushed = (message.chat_id, message.sequence, prev_sequence, frame)
                 for connection_id in parcel.connection_ids:
-                    if connection_id in runs:
-                        runs[connection_id].append(pushed)
-                    else:
-                        runs[connection_id] = [pushed]
+                    runs[connection_id].append(pushed)
             else:
                 self._deliver(runs)
-                runs = {}
+                runs = defaultdict(list)
                 if (reason := _CLOSE_REASONS.get(parcel.reason)) is not None:
                     self._close(parcel.connection_id, reason)
         self._deliver(runs)

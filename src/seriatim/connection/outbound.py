@@ -10,6 +10,7 @@ from operator import itemgetter
 
 import msgspec
 
+from seriatim.connection.chat_cursor import Queued
 from seriatim.domain.limits import (
     OUTBOUND_CRITICAL_RATIO,
     OUTBOUND_FRAMES_MAX,
@@ -22,10 +23,8 @@ WARN_FRAMES = int(OUTBOUND_FRAMES_MAX * OUTBOUND_WARN_RATIO)
 CRITICAL_FRAMES = int(OUTBOUND_FRAMES_MAX * OUTBOUND_CRITICAL_RATIO)
 
 
-FEW_FRAMES = 32  # leave without being counted one by one
+FEW_FRAMES = 256  # leave without being counted one by one
 
-# A push: its frame, its chat, and the highest sequence of that chat that was sent before it. Plain, for there are many.
-Queued = tuple[bytes, str, int]
 _frame = itemgetter(0)
 
 

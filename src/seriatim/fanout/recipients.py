@@ -43,10 +43,13 @@ class Recipients:
             return []
         parcels: list[tuple[str, Parcel]] = []
         for chat_id, user_ids in members.items():
-            gateways = by_gateway(user_ids, online)
+            gateways = [
+                (gateway_id, registrations, tuple([each.connection_id for each in registrations]))
+                for gateway_id, registrations in by_gateway(user_ids, online).items()
+            ]
             for event in messages[chat_id]:
-                for gateway_id, registrations in gateways.items():
-                    ids = reached(event, registrations)
+                for gateway_id, registrations, everyone in gateways:
+                    ids = reached(event, registrations, everyone)
                     if ids:
                         message, prev_sequence = event.message, event.prev_sequence
                         parcel = Delivery(connection_ids=ids, message=message, prev_sequence=prev_sequence)
@@ -135,8 +138,10 @@ def usable(cached: CachedMembers, event_version: int | None) -> bool:
     return bool(cached.user_ids) and event_version is not None and cached.version >= event_version
 
 
-def reached(event: MessagePersisted, registrations: Sequence[Registration]) -> tuple[str, ...]:
-    """The originating connection has its ack; the sender's other devices have nothing yet, and get the message.
+def reached(
+    event: MessagePersisted, registrations: Sequence[Registration], everyone: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Of all these connections. The originating one has its ack; the sender's other devices have nothing yet.
 
     An event that does not name its connection comes from an older producer: the sender is left out altogether.
     """
@@ -144,7 +149,10 @@ def reached(event: MessagePersisted, registrations: Sequence[Registration]) -> t
     if origin is None:
         sender_id = event.message.sender_id
         return tuple([each.connection_id for each in registrations if each.user_id != sender_id])
-    return tuple([each.connection_id for each in registrations if each.connection_id != origin])
+    if origin not in everyone:
+        return everyone
+    at = everyone.index(origin)
+    return everyone[:at] + everyone[at + 1 :]
 
 
 def newest_version(events: Sequence[MessagePersisted]) -> int | None:

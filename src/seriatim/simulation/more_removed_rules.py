@@ -216,7 +216,7 @@ def never_unregisters() -> Sequence[Patch]:
 
 
 def echo_to_origin() -> Sequence[Patch]:
-    return [(recipients, "reached", lambda event, online: tuple([each.connection_id for each in online]))]
+    return [(recipients, "reached", lambda event, online, everyone: everyone)]
 
 
 # --- the client -----------------------------------------------------------------------------------------------------

@@ -243,7 +243,7 @@ def cache_without_version() -> Sequence[Patch]:
 
 
 def skip_senders_devices() -> Sequence[Patch]:
-    def reached(event: MessagePersisted, online: Sequence[Registration]) -> tuple[str, ...]:
+    def reached(event: MessagePersisted, online: Sequence[Registration], everyone: tuple[str, ...]) -> tuple[str, ...]:
         return tuple([each.connection_id for each in online if each.user_id != event.message.sender_id])
 
     return [(recipients, "reached", reached)]
