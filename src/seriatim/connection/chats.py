@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from seriatim.connection.chat_cursor import ChatCursor, Phase, Pushed
-from seriatim.connection.outbound import WARN_FRAMES, Outbound
+from seriatim.connection.outbound import Outbound
 from seriatim.connection.probe import Watcher
 from seriatim.connection.services import Services
 from seriatim.connection.tasks import Tasks
@@ -49,7 +49,7 @@ class Chats:
         """Pushes from fanout. Nearly all are next in line, and leave without being looked at one by one."""
         outbound = self._outbound
         waited, at = len(outbound.pushes), 0
-        if waited + len(run) < WARN_FRAMES and not outbound.lagging:
+        if outbound.has_room(len(run)):
             at = self._pass_on(run)
         if at < len(run) and not self._take_in(run[at:]):
             self._overwhelmed()

@@ -69,6 +69,10 @@ class Outbound:
             self.lagging = len(self.pushes) >= OUTBOUND_FRAMES_MAX
         return True
 
+    def has_room(self, count: int) -> bool:
+        """So many more pushes are nothing to worry about: they may be put into `pushes` as they are."""
+        return not self.lagging and len(self.pushes) + count < WARN_FRAMES
+
     def answer(self, frame: bytes, *, request: bool) -> bool:
         """Overtakes pushes. `request`: an accepted one is in progress until this leaves. False: the lane is full."""
         if len(self._lane) >= PRIORITY_FRAMES_MAX:
