@@ -47,7 +47,8 @@ def main() -> None:
     parser.add_argument("--core", type=int)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--profile", type=Path)
-    parser.add_argument("--waiting", type=int, default=1)
+    parser.add_argument("--chats", type=int, default=1)
+    parser.add_argument("--writers", type=int, default=1)
     parser.add_argument("--members", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=1.0)
     asked, rest = parser.parse_known_args()
@@ -67,7 +68,7 @@ def main() -> None:
         case "broadcast":
             on_a_loop(library(pass_on({})))
         case "store":
-            store(asked.data, asked.waiting, asked.seconds)
+            store(asked.data, asked.chats, asked.writers, asked.seconds)
 
 
 def seriatim(data: Path, profile: Path | None) -> None:
@@ -160,10 +161,10 @@ async def library(handle: Handler) -> None:
         os._exit(0)  # a thousand goodbyes tell us nothing
 
 
-def store(data: Path, waiting: int, seconds: float) -> None:
+def store(data: Path, chats: int, writers: int, seconds: float) -> None:
     from bench.store import grouped_appends
 
-    _say({"event": "result", **grouped_appends(data, waiting, seconds)})
+    _say({"event": "result", **grouped_appends(data, chats, writers, seconds)})
 
 
 def lift(found: Mapping[str, float]) -> None:

@@ -96,12 +96,17 @@ class Bench:
         with child("chat", "--data", str(path), "--members", str(members)) as process:
             yield process
 
-    def bare_store(self, waiting: int) -> Sample:
+    def bare_store(self, crowd: "Crowd") -> Sample:
+        """In the same chats: a chat's counter is written once for all its messages of a group."""
         self._children += 1
-        path = self._root / f"store{self._children}"
-        with child(
-            "store", "--data", str(path), "--waiting", str(waiting), "--seconds", str(self.plan.seconds)
-        ) as process:
+        chats = max(1, crowd.connections // crowd.chat)
+        asked = {
+            "--data": str(self._root / f"store{self._children}"),
+            "--chats": str(chats),
+            "--writers": str(crowd.connections * crowd.depth // chats),
+            "--seconds": str(self.plan.seconds),
+        }
+        with child("store", *[word for pair in asked.items() for word in pair]) as process:
             found = process.wait_for("result")
         return Sample(value=found["value"], cpu_us=found["cpu_us"], p50_ms=found["p50_ms"], p99_ms=found["p99_ms"])
 
@@ -120,10 +125,6 @@ class Crowd(msgspec.Struct, frozen=True):
     chat: int
     depth: int = 1
 
-    @property
-    def waiting(self) -> int:
-        return self.connections * self.depth
-
     def __str__(self) -> str:
         deep = f", {self.depth} on their way each" if self.depth > 1 else ""
         chats = "" if self.connections == 1 else f" in {'pairs' if self.chat == 2 else f'chats of {self.chat}'}"
@@ -138,12 +139,11 @@ def acks(bench: Bench, people: People) -> list[Measured]:
     ours: dict[Crowd, list[Sample]] = {crowd: [] for crowd in CROWDS_OF_WRITERS}
     bare_chats: dict[Crowd, list[Sample]] = {crowd: [] for crowd in CROWDS_OF_WRITERS}
     echoes: dict[tuple[int, int], list[Sample]] = {}
-    stores: dict[int, list[Sample]] = {}
+    stores: dict[Crowd, list[Sample]] = {crowd: [] for crowd in CROWDS_OF_WRITERS}
     for number in range(bench.plan.rounds):
         for crowd in CROWDS_OF_WRITERS:
             bench.say(f"acks, round {number + 1}: {crowd}")
-            if len(stores.setdefault(crowd.waiting, [])) == number:
-                stores[crowd.waiting].append(bench.bare_store(crowd.waiting))
+            stores[crowd].append(bench.bare_store(crowd))
             if len(echoes.setdefault((crowd.connections, crowd.depth), [])) == number:
                 with child("echo") as process:
                     sample = on_a_loop(echo_loop(bench, process, crowd))
@@ -159,7 +159,7 @@ def acks(bench: Bench, people: People) -> list[Measured]:
             rounds=ours[crowd],
             baselines={
                 BARE_CHAT: bare_chats[crowd],
-                BARE_STORE: stores[crowd.waiting],
+                BARE_STORE: stores[crowd],
                 BARE_ECHO: echoes[crowd.connections, crowd.depth],
             },
         )

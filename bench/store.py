@@ -22,17 +22,16 @@ from seriatim.engines.embedded.disk import Disk
 from seriatim.engines.embedded.rows import CounterRow
 from seriatim.ports.durability import Answer
 
-CHAT_WRITERS = 10  # who waits is spread over chats of ten
+
+def grouped_appends(path: Path, chats: int, writers: int, seconds: float) -> dict[str, float]:
+    """So many chats, in each of which so many wait."""
+    return asyncio.run(_grouped_appends(path, chats, writers, seconds))
 
 
-def grouped_appends(path: Path, waiting: int, seconds: float) -> dict[str, float]:
-    return asyncio.run(_grouped_appends(path, waiting, seconds))
-
-
-async def _grouped_appends(path: Path, waiting: int, seconds: float) -> dict[str, float]:
+async def _grouped_appends(path: Path, chats: int, writers: int, seconds: float) -> dict[str, float]:
     disk = Disk(path, create=True)
     log = GroupedLog(disk)
-    crowd = Crowd(log.submit, max(1, waiting // CHAT_WRITERS), min(waiting, CHAT_WRITERS))
+    crowd = Crowd(log.submit, chats, writers)
     busy_s = time.process_time()
     crowd.begin(seconds)
     await crowd.silent()
