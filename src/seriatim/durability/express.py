@@ -218,9 +218,9 @@ class _Batch:
 
     def finish(self) -> None:
         for chat_id, chat in self._chats.items():
-            if chat is not None and chat.last > chat.before.allocated:
+            if chat is not None and (added := chat.last - chat.before.allocated):
                 self._step.stand(chat_id, chat.standing())
-                self.stored[chat_id] = chat.last - chat.before.allocated
+                self.stored[chat_id] = added
 
     def _store(self, draft: Draft, digest: str, chat: "_Chat") -> Receipt:
         previous = chat.last_message

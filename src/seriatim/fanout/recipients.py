@@ -4,6 +4,7 @@ The member cache is believed only when it is at least as new as the event; the r
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from seriatim.domain import limits
@@ -167,8 +168,9 @@ def by_gateway(
     user_ids: Sequence[str], online: Mapping[str, Sequence[Registration]]
 ) -> Mapping[str, Sequence[Registration]]:
     """In the order in which the members come."""
-    gateways: dict[str, list[Registration]] = {}
+    gateways: defaultdict[str, list[Registration]] = defaultdict(list)
     for user_id in user_ids:
-        for registration in online.get(user_id, ()):
-            gateways.setdefault(registration.gateway_id, []).append(registration)
+        if user_id in online:
+            for registration in online[user_id]:
+                gateways[registration.gateway_id].append(registration)
     return gateways

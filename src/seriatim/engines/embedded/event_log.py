@@ -114,8 +114,8 @@ class EmbeddedEventLog:
             for group in self._groups.values():
                 group.appended(partition)
 
-    def removed(self, partition: Partition, newest: int) -> None:
-        """Retention has removed the records up to this one."""
+    def let_go(self, partition: Partition, newest: int) -> None:
+        """The records up to this one are removed, or somebody has read them, so that hardly anybody will ask again."""
         tail = self._tails[partition]
         while tail and tail[0].offset <= newest:
             tail.popleft()

@@ -134,14 +134,15 @@ class EmbeddedEventReader(Holder):
             return []
         self._turn = (self._turn + 1) % len(ready)
         records: list[Record] = []
-        moved: list[tuple[Holding, int]] = []
+        moved: list[tuple[Partition, Holding, int]] = []
         for partition, holding in ready[self._turn :] + ready[: self._turn]:
             if found := self._log.fetch(partition, holding.position, limit - len(records)):
                 records += found
-                moved.append((holding, found[-1].offset + 1))
+                moved.append((partition, holding, found[-1].offset + 1))
         # Moved only now: a read that failed half-way passes over nothing.
-        for holding, position in moved:
+        for partition, holding, position in moved:
             holding.position = position
+            self._log.let_go(partition, position - 1)
         return records
 
     async def _sleep(self) -> None:

@@ -103,7 +103,7 @@ class Sweeper:
 
         removed = await self._writer.call("sweep", decide, timeout_s=STORE_TIMEOUT_S)
         for partition, newest in self._starts.items():
-            self._events.removed(partition, newest)
+            self._events.let_go(partition, newest)
         return removed
 
 
