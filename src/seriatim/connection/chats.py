@@ -103,8 +103,7 @@ class Chats:
 
     def _settle(self, cursor: ChatCursor) -> None:
         """After a run. What waits is nearly always the connection's own, acknowledged before these pushes came."""
-        if not self._outbound.lagging:
-            cursor.pass_own(cursor.highest + 1)
+        cursor.pass_own(cursor.highest + 1)
         if not cursor.settled:
             self.advance(cursor)
 

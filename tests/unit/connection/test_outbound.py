@@ -23,6 +23,15 @@ def test_h17_the_buffer_never_exceeds_1000_pushes() -> None:
     assert outbound.waiting == 1000
 
 
+def test_there_is_room_below_the_warning_mark_and_for_nothing_once_pushes_are_refused() -> None:
+    outbound = filled(700)
+    assert outbound.has_room(99)
+    assert not outbound.has_room(100)
+    assert not filled(1000).has_room(0)
+    outbound.refuse_pushes()
+    assert not outbound.has_room(1)
+
+
 def test_h17_a_full_buffer_refuses_pushes_until_it_is_below_80_percent() -> None:
     outbound = filled(1000)
     while outbound.waiting > 800:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from seriatim.connection.chat_cursor import ChatCursor
+from seriatim.connection.chat_cursor import ChatCursor, Queued, Shelf
 from seriatim.connection.connection import Connection
 from seriatim.connection.door import Door
 from seriatim.connection.tasks import TurnEnd
@@ -149,8 +149,83 @@ def test_a_push_that_is_next_in_line_comes_to_what_holding_and_taking_it_would(
         assert (sent_short, short.delivered, short.highest) == (sent_long, long.delivered, long.highest)
 
 
+runs = st.lists(
+    st.tuples(st.sampled_from(["a", "a", "a", "b"]), st.integers(1, 12), st.sampled_from([None, 0, 0, 0, 1, 2])),
+    min_size=1,
+    max_size=8,
+)
+happenings = st.lists(
+    st.tuples(
+        st.sampled_from(["own", "own", "filled", "lag", "drain"]), st.integers(1, 12), st.sampled_from([None, 0, 1])
+    ),
+    max_size=6,
+)
+
+
+@given(
+    story=st.lists(st.tuples(happenings, runs), min_size=1, max_size=4), start=st.integers(0, 3), known=st.booleans()
+)
+@settings(max_examples=600, deadline=None)
+def test_of_a_run_as_many_leave_together_as_would_one_by_one(
+    story: Sequence[tuple[Sequence[tuple[str, int, int | None]], Sequence[tuple[str, int, int | None]]]],
+    start: int,
+    known: bool,
+) -> None:
+    """Whatever state a chat is in, and whatever waits in it."""
+    together, singly = (synced(start), synced(start)) if known else (owed(start), owed(start))
+    for events, sequences in story:
+        for cursor in (together, singly):
+            for event, sequence, gap in events:
+                happen(cursor, event, sequence, before(sequence, gap))
+        run = [(chat_id, each, before(each, gap), b"%d" % each) for chat_id, each, gap in sequences]
+        left: list[Queued] = []
+        expected: list[Queued] = []
+        for chat_id, sequence, prev, frame in run:
+            floor = singly.delivered
+            if chat_id != "a":
+                break
+            singly.pass_own(sequence)
+            floor = singly.delivered
+            if not singly.next_in_line(sequence, prev):
+                break
+            expected.append((frame, chat_id, floor))
+        assert together.next_run(run, 0, left) == len(expected)
+        together.pass_own(99)
+        singly.pass_own(99)
+        assert left == expected
+        assert state(together) == state(singly)
+
+
+def state(cursor: ChatCursor) -> tuple[int, int, Shelf]:
+    return cursor.delivered, cursor.known(99), cursor.held
+
+
+def happen(cursor: ChatCursor, event: str, sequence: int, prev: int | None) -> None:
+    match event:
+        case "own":
+            cursor.own(sequence, prev)
+        case "filled":
+            cursor.filled([(sequence, b"filled")], sequence)
+        case "lag":
+            cursor.lag()
+        case _:
+            cursor.drained()
+
+
+def before(sequence: int, gap: int | None) -> int | None:
+    return None if gap is None else max(0, sequence - 1 - gap)
+
+
+def owed(sequence: int) -> ChatCursor:
+    """A chat that was never synced, and was owed a push that found no room."""
+    cursor = ChatCursor("a")
+    cursor.lag_unsynced(sequence + 1)
+    cursor.drained()
+    return cursor
+
+
 def synced(after: int) -> ChatCursor:
-    cursor = ChatCursor("chat")
+    cursor = ChatCursor("a")
     cursor.page_sent(cursor.sync_started(after), after, has_more=False)
     return cursor
 

@@ -292,6 +292,21 @@ async def test_what_is_read_from_the_tail_is_what_the_folder_holds(folder: Folde
             assert log.fetch(partition, offset, limit) == fresh.fetch(partition, offset, limit)
 
 
+async def test_what_was_read_is_let_go_and_read_again_from_the_folder(folder: Folder) -> None:
+    log = await EmbeddedEventLog.open(folder, SIZES)
+    for number in range(5):
+        await append(log, b"%d" % number)
+    reader = await reading(log)
+    records = await poll(reader)
+    assert [record.value for record in records] == [b"%d" % number for number in range(5)]
+    partition = records[0].partition
+    assert not log._tails[partition]
+    assert log.fetch(partition, 0, 9) == list(records)
+    await append(log, b"5")
+    assert [record.value for record in await poll(reader)] == [b"5"]
+    await reader.close()
+
+
 async def test_a_commit_costs_no_sync_of_its_own(folder: Folder, slow: SlowDisk) -> None:
     slow.may_end.set()
     log = await EmbeddedEventLog.open(folder, SIZES)

@@ -333,6 +333,62 @@ async def test_of_how_many_chats_the_end_is_known_is_bounded_and_all_are_looked_
     assert list(steps._trusted) == []
 
 
+async def test_a_counter_that_others_have_written_since_is_read_anew(folder: Folder) -> None:
+    """A step keeps the counter that it wrote; the long way, or a repair, may have written another."""
+    _, steps = await sending(folder)
+    assert await asked(steps, lambda step: send(step, 1)) is None
+    assert await EmbeddedMessageLog(folder).raise_counter(CHAT, allocated=7, now_ms=5, timeout_s=SOON_S)
+    seen: list[Standing | None] = []
+    assert await asked(steps, lambda step: seen.append(step.standing(CHAT))) is None
+    assert [each and (each.allocated, each.published_through) for each in seen] == [(7, 1)]
+
+
+async def test_a_step_that_fails_leaves_no_counter_behind(folder: Folder) -> None:
+    _, steps = await sending(folder)
+    assert await asked(steps, lambda step: send(step, 1)) is None
+
+    def fail(step: Step) -> None:
+        send(step, 2)
+        raise RuntimeError("a bug")
+
+    assert isinstance(await asked(steps, fail), InternalError)
+    seen: list[Standing | None] = []
+    assert await asked(steps, lambda step: seen.append(step.standing(CHAT))) is None
+    assert [each and each.allocated for each in seen] == [1]
+    assert await asked(steps, lambda step: send(step, 2)) is None
+
+
+async def test_a_chat_that_was_left_dirty_is_clean_in_the_index_too_once_a_step_wrote_its_counter(
+    folder: Folder,
+) -> None:
+    _, steps = await sending(folder)
+    log = EmbeddedMessageLog(folder)
+    await log.allocate(CHAT, 1, published_through=0, published_message=0, now_ms=1, timeout_s=SOON_S)
+    assert [each.chat_id for each in await log.dirty(before_ms=10, limit=9, timeout_s=SOON_S)] == [CHAT]
+    assert await asked(steps, lambda step: send(step, 2)) is None
+    assert list(folder.disk.scan(b"D", b"E")) == []
+
+
+async def test_of_how_many_chats_the_places_are_kept_is_bounded(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_step_module, "STORE_PLACES_KEPT_MAX", 2)
+    _, steps = await sending(folder)
+    chats = [CHAT, "chat_2", "chat_3"]
+    for chat_id in chats[1:]:
+        await found(folder, chat_id)
+    for _ in range(2):
+        assert await asked(steps, lambda step: [step.standing(each) for each in chats].clear()) is None
+        assert list(steps._places) == chats[1:]
+    assert await asked(steps, lambda step: send(step, 1)) is None
+
+
+async def asked(steps: EmbeddedOneStep, take: Callable[[Step], None]) -> SeriatimError | None:
+    answer: asyncio.Future[SeriatimError | None] = asyncio.get_running_loop().create_future()
+    steps.ask(take, answer.set_result, deadline=asyncio.get_running_loop().time() + SOON_S)
+    return await answer
+
+
 async def sending(folder: Folder) -> tuple[EmbeddedEventLog, EmbeddedOneStep]:
     events = await EmbeddedEventLog.open(folder, {MESSAGES: 1})
     await found(folder, CHAT)

@@ -2,16 +2,17 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from seriatim.domain import events
 from seriatim.domain.chat import Chat, ChatType
-from seriatim.domain.events import BadEvent
+from seriatim.domain.events import BadEvent, MessagePersisted
 from seriatim.fanout.observer import Skip
 from seriatim.ports.catalog import Members
 from seriatim.ports.directory import CachedMembers
 from seriatim.ports.push import Delivery
-from tests.unit.fanout.doubles import CHAT, TIME, membership_value, message, message_value, registration, until
+from tests.unit.fanout.doubles import CHAT, TIME, membership_value, message, message_value, record, registration, until
 from tests.unit.fanout.scene import Scene
 
 
@@ -35,6 +36,15 @@ async def test_one_message_costs_one_lookup_and_one_publish_call(scene: Scene) -
 
 async def test_the_parcel_carries_the_message_and_its_predecessor_unchanged(scene: Scene) -> None:
     await scene.handle(message_value(7, prev=5))
+    _, parcel = scene.push.calls[0][0]
+    assert isinstance(parcel, Delivery)
+    assert (parcel.message, parcel.prev_sequence) == (message(7), 5)
+
+
+async def test_what_its_writer_told_is_believed_and_not_decoded_again(scene: Scene) -> None:
+    told = events.decode(CHAT.encode(), message_value(7, prev=5))
+    assert isinstance(told, MessagePersisted)
+    await scene.deliverer.handle([msgspec.structs.replace(record(b"not looked at"), told=told)])
     _, parcel = scene.push.calls[0][0]
     assert isinstance(parcel, Delivery)
     assert (parcel.message, parcel.prev_sequence) == (message(7), 5)

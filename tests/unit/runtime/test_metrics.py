@@ -184,6 +184,9 @@ def test_a_time_falls_into_the_first_bucket_that_holds_it() -> None:
     for seconds in (0.0, 0.001, 0.0011, 100.0):
         timings.add(seconds)
     assert (timings.counts[0], timings.counts[1], timings.counts[-1]) == (2, 1, 1)
+    together = Timings()
+    together.add_all([0.0, 0.001, 0.0011, 100.0])
+    assert (together.counts, together.sum_s) == (timings.counts, timings.sum_s)
 
 
 async def test_an_allocation_that_fails_is_counted_and_raised(folder: Folder) -> None:
