@@ -31,7 +31,8 @@ _CLOSE_REASONS = {reason.value: reason for reason in CloseReason}
 class Gateway:
     """`gateway_id` is fresh per process start. Use: `start`, then `open` per socket, at the end `drain` and `stop`.
 
-    `patience_turns`: how many turns of the loop a frame waits for others of its socket, to leave in one write.
+    `patience_turns`: how many turns of the loop a frame waits for others of its socket, to leave in one write; not when
+    only a few sockets have any, for then nothing is saved and somebody waits.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Gateway:
             gaps=Gaps(),
             probe=self._probe,
             tasks=self._tasks,
-            turn_end=TurnEnd(patience_turns),
+            turn_end=TurnEnd(patience_turns, few=limits.FLUSH_FEW_SOCKETS),
             observe=observe,
         )
         self._arrivals = 0

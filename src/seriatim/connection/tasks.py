@@ -39,15 +39,17 @@ class Tasks:
 
 
 class TurnEnd:
-    """Calls back once this turn of the loop is over, or `turns` turns later: all who asked meanwhile, in that order.
+    """Calls back once this turn of the loop is over, or `turns` turns later if more than `few` have asked in it: all
+    who asked meanwhile, in that order.
 
     Who asks may be over by then, and is called all the same. A failure hurts only its own call.
     """
 
-    __slots__ = ("_calls", "_turns")
+    __slots__ = ("_calls", "_few", "_turns")
 
-    def __init__(self, turns: int = 0) -> None:
+    def __init__(self, turns: int = 0, *, few: int = 0) -> None:
         self._turns = turns
+        self._few = few
         self._calls: list[Callable[[], None]] = []
 
     def call(self, callback: Callable[[], None]) -> None:
@@ -56,7 +58,7 @@ class TurnEnd:
         self._calls.append(callback)
 
     def _run(self, turns: int) -> None:
-        if turns:
+        if turns and (turns < self._turns or len(self._calls) > self._few):
             asyncio.get_running_loop().call_soon(self._run, turns - 1)
             return
         calls, self._calls = self._calls, []

@@ -39,6 +39,7 @@ FILL_RETRY_MAX_S = 5.0
 FILL_SLOTS_MAX = 100  # read back at once for one connection: a tenth of its outbound buffer
 FILLS_IN_PROGRESS_MAX = 32  # per gateway: after a loss that hits everyone the store sees a queue, not a stampede
 FLUSH_PATIENCE_TURNS = 4  # of the loop, microseconds when idle: an ack and the pushes of its batch leave in one write
+FLUSH_FEW_SOCKETS = 4  # with frames at the end of a turn: those leave at once, before fanout has its turn
 FLUSH_BYTES_MAX = 65_536  # handed to a socket at once, so that a backlog stays here, where it is bounded and seen
 
 # --- a connection's life -----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 import pytest
@@ -250,6 +251,22 @@ async def test_all_who_ask_within_the_given_turns_are_called_together_in_their_o
     assert called == []
     await turns(1)
     assert called == ["first", "second"]
+
+
+@virtual_time
+async def test_a_few_are_called_at_once_and_who_joins_a_crowd_waits_with_it() -> None:
+    called: list[int] = []
+    end = TurnEnd(turns=2, few=2)
+    for each in (1, 2):
+        end.call(partial(called.append, each))
+    await turns(1)
+    assert called == [1, 2], "nobody waits for a crowd that is none"
+    for each in (3, 4, 5):
+        end.call(partial(called.append, each))
+    await turns(2)
+    assert called == [1, 2]
+    await turns(1)
+    assert called == [1, 2, 3, 4, 5]
 
 
 def test_a_call_that_fails_hurts_no_other() -> None:
