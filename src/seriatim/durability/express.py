@@ -201,10 +201,7 @@ class _Batch:
     def decide(self, draft: Draft, digest: str) -> Outcome | None:
         """None: this chat goes the long way."""
         chat_id = draft.chat_id
-        try:
-            chat = self._chats[chat_id]
-        except KeyError:
-            chat = self._chats[chat_id] = _chat(self._step.standing(chat_id))
+        chat = self._chats.get(chat_id) or self._begun(chat_id)
         if chat is None:
             return None
         key = self._step.key(chat_id, draft.client_message_id)
@@ -215,6 +212,11 @@ class _Batch:
         if not member:
             return NotAMember("you are not a member of this chat, or it does not exist")
         return self._store(draft, digest, chat)
+
+    def _begun(self, chat_id: str) -> "_Chat | None":
+        if chat_id not in self._chats:
+            self._chats[chat_id] = _chat(self._step.standing(chat_id))
+        return self._chats[chat_id]
 
     def finish(self) -> None:
         for chat_id, chat in self._chats.items():

@@ -140,11 +140,14 @@ class Disk(ReadableDisk):
         """All of it or, after a crash, nothing; for good only after the next `sync`."""
         db = self._open_db()
         batch = WriteBatch(raw_mode=True)
-        for key, value in changes.items():
-            if value is None:
-                batch.delete(key)
-            else:
-                batch.put(key, value)
+        if None in changes.values():
+            for key, value in changes.items():
+                if value is None:
+                    batch.delete(key)
+                else:
+                    batch.put(key, value)
+        else:
+            any(map(batch.put, changes.keys(), changes.values()))  # all of them: `put` returns nothing
         try:
             db.write(batch, _WITHOUT_SYNC)
         except Exception as error:
