@@ -153,8 +153,7 @@ class Connection:
             gateway_id=self._services.gateway_id,
         )
         self._outbound.greet(encode(greeting))
-        now = clock.monotonic()
-        self._perform(self._session.greeted(now), now)
+        self._perform(self._session.greeted(now := clock.monotonic()), now)
         self._wake()
 
     def deliver(self, run: Sequence[Pushed]) -> None:
