@@ -68,6 +68,8 @@ class Chats:
                 return at
             if cursor.held:
                 self._settle(cursor)
+                if not self._outbound.has_room(len(run) - at):
+                    return at
         return at
 
     def _take_in(self, run: Sequence[Pushed]) -> bool:

@@ -6,9 +6,10 @@ from random import Random
 import pytest
 
 from seriatim.connection.connection import Connection
-from seriatim.domain.limits import GAP_WAIT_S, OUTBOUND_FRAMES_MAX
+from seriatim.domain.limits import GAP_WAIT_S, HELD_MESSAGES_MAX, OUTBOUND_FRAMES_MAX
 from seriatim.domain.message import Receipt
 from seriatim.ports.push import CloseOrder, Delivery
+from seriatim.protocol.frames import MessageFrame
 from tests.unit.connection.doubles import CHAT, a_message
 from tests.unit.connection.kit import World, a_delivery, a_send, a_sync, ask, turns, with_world
 
@@ -95,6 +96,33 @@ async def test_h17_a_run_longer_than_the_buffer_fills_it_and_no_more_and_the_res
     connection.writable()
     await turns(200)
     assert socket.messages == list(range(2, last + 1))
+
+
+@with_world
+async def test_h17_a_run_that_sets_free_what_waited_in_many_chats_fills_the_buffer_and_no_more(world: World) -> None:
+    """The run itself would have found room; but not with all that waited for its first messages."""
+    connection, socket = await world.synced([1])
+    others = [f"{CHAT}_{number}" for number in range(8)]
+    for chat_id in others:
+        world.durability.chats[chat_id] = [1]
+        await ask(connection, a_sync(1, chat_id))
+    socket.writes.clear()
+    socket.room = False
+    held = range(3, 3 + HELD_MESSAGES_MAX)
+    world.deliver_run(*(a_delivery(connection, each, each - 1, chat_id) for chat_id in others for each in held))
+    world.deliver_run(*(a_delivery(connection, each, each - 1) for each in range(2, 502)))
+    assert connection.waiting == 500
+    world.deliver_run(
+        *(a_delivery(connection, 2, 1, chat_id) for chat_id in others),
+        *(a_delivery(connection, each, each - 1) for each in range(502, 752)),
+    )
+    assert connection.waiting == OUTBOUND_FRAMES_MAX
+    socket.room = True
+    connection.writable()
+    await asyncio.sleep(5)
+    for chat_id in (CHAT, *others):
+        sent = [each.sequence for each in socket.frames if isinstance(each, MessageFrame) and each.chat_id == chat_id]
+        assert sent == world.durability.chats[chat_id][1:]
 
 
 @with_world
