@@ -25,7 +25,7 @@ from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import Record
 from seriatim.ports.message_log import Key, KeyTaken, SenderGone, SlotTaken
 from seriatim.protocol.timeline import Timeline
-from seriatim.simulation.tight import BUFFER_FRAMES
+from seriatim.simulation.tight import buffer_limit
 
 Patch = tuple[object, str, object]
 
@@ -198,7 +198,7 @@ def full_buffer_drops() -> Sequence[Patch]:
         return True
 
     def bounded(self: Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
-        return push(self, frame, chat_id, floor) if len(self.pushes) < BUFFER_FRAMES else True
+        return push(self, frame, chat_id, floor) if len(self.pushes) < buffer_limit() else True
 
     return [(Outbound, "push", bounded)]
 

@@ -57,6 +57,12 @@ LIMIT_SETS: Mapping[str, Sequence[Number]] = {
         (limits, "CLIENT_ACK_FRAMES_MAX", 1),  # less than half of it, as ever
         (outbound, "PRIORITY_FRAMES_MAX", 3),
     ),
+    "some room": (  # runs of several pushes leave together, and set free several that waited
+        (outbound, "OUTBOUND_FRAMES_MAX", 8),
+        (outbound, "WARN_FRAMES", 6),
+        (outbound, "CRITICAL_FRAMES", 7),
+        (chat_cursor, "HELD_MESSAGES_MAX", 5),
+    ),
 }
 USUAL = 0.5  # of the worlds; the rest share the other sets
 
@@ -68,13 +74,20 @@ def tight_limits(chance: float = 0.0) -> Iterator[None]:
     """`chance` in [0, 1) picks the set. Also watches every outbound buffer: `high_water` is the fullest one since."""
     global _high_water
     _high_water = 0
-    push = outbound.Outbound.push
+    push, take = outbound.Outbound.push, outbound.Outbound.take
+
+    def note(buffer: outbound.Outbound) -> None:
+        global _high_water
+        _high_water = max(_high_water, len(buffer.pushes))
 
     def watched_push(self: outbound.Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
-        global _high_water
         queued = push(self, frame, chat_id, floor)
-        _high_water = max(_high_water, len(self.pushes))
+        note(self)
         return queued
+
+    def watched_take(self: outbound.Outbound, bytes_max: int) -> outbound.Chunk | None:
+        note(self)  # runs that found room were not pushed one by one
+        return take(self, bytes_max)
 
     before: list[tuple[object, str, int]] = []
     try:
@@ -82,9 +95,10 @@ def tight_limits(chance: float = 0.0) -> Iterator[None]:
             before.append((module, name, getattr(module, name)))
             setattr(module, name, value)
         outbound.Outbound.push = watched_push  # type: ignore[method-assign]
+        outbound.Outbound.take = watched_take  # type: ignore[method-assign]
         yield
     finally:
-        outbound.Outbound.push = push  # type: ignore[method-assign]
+        outbound.Outbound.push, outbound.Outbound.take = push, take  # type: ignore[method-assign]
         for module, name, value in reversed(before):
             setattr(module, name, value)
 
@@ -97,3 +111,8 @@ def limit_set(chance: float) -> str:
 
 def high_water() -> int:
     return _high_water
+
+
+def buffer_limit() -> int:
+    """In force at this moment."""
+    return int(vars(outbound)["OUTBOUND_FRAMES_MAX"])

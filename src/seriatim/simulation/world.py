@@ -34,7 +34,7 @@ from seriatim.simulation.incidents import Incidents
 from seriatim.simulation.loop import Order, SimulatedLoop, Stuck
 from seriatim.simulation.process import EPOCH_MS
 from seriatim.simulation.results import ScheduleResult
-from seriatim.simulation.tight import BUFFER_FRAMES, high_water, tight_limits
+from seriatim.simulation.tight import buffer_limit, high_water, tight_limits
 from seriatim.simulation.trace import Trace
 
 T = TypeVar("T")
@@ -303,7 +303,7 @@ class World:
             letters=self.stores.broker.records(DEAD_LETTERS),
             lag={f"{partition.topic}/{partition.number}": count for partition, count in lag.items()},
             buffers_max=high_water(),
-            buffer_limit=BUFFER_FRAMES,
+            buffer_limit=buffer_limit(),
         )
 
     def _result(self) -> ScheduleResult:
