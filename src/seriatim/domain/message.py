@@ -67,9 +67,7 @@ def check_draft(draft: Draft) -> None:
         raise InvalidMessage("chat_id must be 1-64 characters of A-Z a-z 0-9 _ -", field="chat_id")
     if match_uuid4(draft.client_message_id) is None:
         raise InvalidMessage("client_message_id must be a UUIDv4", field="client_message_id")
-    content = draft.content
-    if not (content.isascii() and 0 < len(content) <= CONTENT_BYTES_MAX and draft.content_type == TEXT):
-        check_content(content, draft.content_type)
+    check_content(draft.content, draft.content_type)
 
 
 def check_content(content: str, content_type: str) -> None:

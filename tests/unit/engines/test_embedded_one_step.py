@@ -1,0 +1,199 @@
+"""Whole sends in one step on the embedded engine: what a step sees, what it keeps for the next one, what it leaves."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from seriatim.domain.chat import Chat, ChatType
+from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError
+from seriatim.domain.message import TEXT, Message
+from seriatim.engines.embedded import one_step as one_step_module
+from seriatim.engines.embedded.catalog import EmbeddedCatalog
+from seriatim.engines.embedded.disk import Disk, DiskError
+from seriatim.engines.embedded.event_log import EmbeddedEventLog
+from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.message_log import EmbeddedMessageLog
+from seriatim.engines.embedded.one_step import EmbeddedOneStep
+from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.ports.event_log import MESSAGES, Event
+from seriatim.ports.message_log import Entry, Standing
+from seriatim.ports.one_step import Step
+from tests.unit.engines.slow_disk import SOON_S, SlowDisk, begun, until
+
+CHAT = "chat_1"
+
+
+async def test_an_event_is_not_read_before_its_step_is_synced_and_is_read_after_a_mend(
+    folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow.may_end.set()
+    events, steps = await sending(folder)
+    slow.may_end.clear()
+    slow.begun.clear()
+    answers: list[SeriatimError | None] = []
+    steps.ask(lambda step: send(step, 1), answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    await begun(slow)
+    await asyncio.sleep(0.02)
+    assert (answers, events.records(MESSAGES)) == ([], [])
+    monkeypatch.setattr(Disk, "sync", failing_once(Disk.sync))
+    slow.may_end.set()
+    await until(lambda: bool(answers))
+    assert isinstance(answers[0], OutcomeUnknown)
+    await until(lambda: bool(events.records(MESSAGES)))
+    slots = await EmbeddedMessageLog(folder).read(CHAT, after=0, limit=9, timeout_s=SOON_S)
+    assert [each.sequence for each in slots.slots] == [1]
+    steps.ask(lambda step: send(step, 2), answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    await until(lambda: len(answers) == 2)
+    assert answers[1] is None
+    assert [record.offset for record in events.records(MESSAGES)] == [0, 1]
+
+
+async def test_a_step_that_changes_nothing_costs_no_sync(folder: Folder, slow: SlowDisk) -> None:
+    slow.may_end.set()
+    _, steps = await sending(folder)
+    await folder.writer.idle()
+    before = slow.syncs
+    answers: list[SeriatimError | None] = []
+
+    def look(step: Step) -> None:
+        step.expect([(CHAT, "key")])
+        assert step.key(CHAT, "key") is None
+        assert step.standing(CHAT) is not None
+
+    steps.ask(look, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    await until(lambda: bool(answers))
+    assert (answers, slow.syncs) == ([None], before)
+
+
+async def test_of_how_many_chats_the_end_is_known_is_bounded_and_all_are_looked_at_again_after_a_mend(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_step_module, "STORE_CHATS_TRUSTED_MAX", 2)
+    _, steps = await sending(folder)
+    chats = [CHAT, "chat_2", "chat_3"]
+    for chat_id in chats[1:]:
+        await found(folder, chat_id)
+    answers: list[SeriatimError | None] = []
+
+    def look(step: Step) -> None:
+        assert all(step.standing(each) is not None for each in chats)
+
+    steps.ask(look, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    await until(lambda: bool(answers))
+    assert (answers, list(steps._trusted)) == ([None], chats[1:])
+    for listener in folder.writer.mended:
+        listener()
+    assert list(steps._trusted) == []
+
+
+async def test_a_counter_that_others_have_written_since_is_read_anew(folder: Folder) -> None:
+    """A step keeps the counter that it wrote; the long way, or a repair, may have written another."""
+    _, steps = await sending(folder)
+    assert await asked(steps, lambda step: send(step, 1)) is None
+    assert await EmbeddedMessageLog(folder).raise_counter(CHAT, allocated=7, now_ms=5, timeout_s=SOON_S)
+    seen: list[Standing | None] = []
+    assert await asked(steps, lambda step: seen.append(step.standing(CHAT))) is None
+    assert [each and (each.allocated, each.published_through) for each in seen] == [(7, 1)]
+
+
+async def test_a_step_that_fails_leaves_no_counter_behind(folder: Folder) -> None:
+    _, steps = await sending(folder)
+    assert await asked(steps, lambda step: send(step, 1)) is None
+
+    def fail(step: Step) -> None:
+        send(step, 2)
+        raise RuntimeError("a bug")
+
+    assert isinstance(await asked(steps, fail), InternalError)
+    seen: list[Standing | None] = []
+    assert await asked(steps, lambda step: seen.append(step.standing(CHAT))) is None
+    assert [each and each.allocated for each in seen] == [1]
+    assert await asked(steps, lambda step: send(step, 2)) is None
+
+
+async def test_a_chat_that_was_left_dirty_is_clean_in_the_index_too_once_a_step_wrote_its_counter(
+    folder: Folder,
+) -> None:
+    _, steps = await sending(folder)
+    log = EmbeddedMessageLog(folder)
+    await log.allocate(CHAT, 1, published_through=0, published_message=0, now_ms=1, timeout_s=SOON_S)
+    assert [each.chat_id for each in await log.dirty(before_ms=10, limit=9, timeout_s=SOON_S)] == [CHAT]
+    assert await asked(steps, lambda step: send(step, 2)) is None
+    assert list(folder.disk.scan(b"D", b"E")) == []
+
+
+async def test_of_how_many_chats_the_places_are_kept_is_bounded(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(one_step_module, "STORE_PLACES_KEPT_MAX", 2)
+    _, steps = await sending(folder)
+    chats = [CHAT, "chat_2", "chat_3"]
+    for chat_id in chats[1:]:
+        await found(folder, chat_id)
+    for _ in range(2):
+        assert await asked(steps, lambda step: [step.standing(each) for each in chats].clear()) is None
+        assert list(steps._places) == chats[1:]
+    assert await asked(steps, lambda step: send(step, 1)) is None
+
+
+async def asked(steps: EmbeddedOneStep, take: Callable[[Step], None]) -> SeriatimError | None:
+    answer: asyncio.Future[SeriatimError | None] = asyncio.get_running_loop().create_future()
+    steps.ask(take, answer.set_result, deadline=asyncio.get_running_loop().time() + SOON_S)
+    return await answer
+
+
+async def sending(folder: Folder) -> tuple[EmbeddedEventLog, EmbeddedOneStep]:
+    events = await EmbeddedEventLog.open(folder, {MESSAGES: 1})
+    await found(folder, CHAT)
+    return events, EmbeddedOneStep(folder, events, SystemClock())
+
+
+async def found(folder: Folder, chat_id: str) -> None:
+    chat = Chat(
+        chat_id=chat_id,
+        chat_type=ChatType.GROUP,
+        name=None,
+        created_by="ann",
+        created_at="",
+        updated_at="",
+        member_count=0,
+    )
+    await EmbeddedCatalog(folder).create_group(chat, [], now_ms=1, timeout_s=SOON_S)
+
+
+def send(step: Step, sequence: int) -> None:
+    message = Message(
+        message_id=f"msg_{sequence}",
+        chat_id=CHAT,
+        sequence=sequence,
+        sender_id="ann",
+        client_message_id=f"key-{sequence}",
+        content="hello",
+        content_type=TEXT,
+        created_at="",
+    )
+    assert step.standing(CHAT) is not None
+    step.add(Entry(message=message, content_sha256="", expires_at_s=2**40), Event(key=CHAT, value=b"event"))
+    step.stand(
+        CHAT,
+        Standing(
+            allocated=sequence,
+            published_through=sequence,
+            published_message=sequence,
+            members_version=1,
+            dirty_at_ms=None,
+        ),
+    )
+
+
+def failing_once(sync: Callable[[Disk], None]) -> Callable[[Disk], None]:
+    failed: list[bool] = []
+
+    def syncing(disk: Disk) -> None:
+        if not failed:
+            failed.append(True)
+            raise DiskError("IO error")
+        sync(disk)
+
+    return syncing
