@@ -93,10 +93,7 @@ class Place:
         after = CounterRow(
             standing=standing, recovered_at_ms=before.recovered_at_ms, recovered_from=before.recovered_from
         )
-        if before.standing.dirty_at_ms is None and standing.dirty_at_ms is None:
-            view.changes[self.counter_key] = rows.COUNTER.encode(after)
-        else:
-            put_counter(view, self.chat_id, before, after)
+        put_counter(view, self.chat_id, before, after)
         self._row, self._counter = view.changes[self.counter_key], after
 
 
