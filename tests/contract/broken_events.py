@@ -11,7 +11,16 @@ from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWrit
 from seriatim.engines.memory.push import MemoryChannels, MemoryPushSubscriber, Subscription
 from seriatim.engines.memory.wire import Wire
 from seriatim.ports.directory import CachedMembers, Directory, Registration
-from seriatim.ports.event_log import DeadLetterWriter, Event, EventReader, EventWriter, Letter, Partition, Record
+from seriatim.ports.event_log import (
+    DeadLetterWriter,
+    Event,
+    EventReader,
+    EventWriter,
+    Letter,
+    Partition,
+    RebalanceListener,
+    Record,
+)
 from seriatim.ports.push import Parcel, ParcelReceiver, PushSubscriber
 from tests.contract.event_engines import PARTITIONS, MemoryDirectoryEngine, MemoryEventLogEngine, MemoryPushEngine
 
@@ -122,6 +131,24 @@ class IgnoringPauses(_Reading):
     class kind(MemoryEventReader):
         def pause(self, partition: Partition) -> None:
             return
+
+
+class KeepingPauses(_Reading):
+    """What was paused when it was given back is paused when it comes again, as librdkafka does by itself."""
+
+    class kind(MemoryEventReader):
+        def __init__(self, broker: MemoryBroker, wire: Wire, group: str, consumer_id: str) -> None:
+            super().__init__(broker, wire, group, consumer_id)
+            self._kept: set[Partition] = set()
+
+        def pause(self, partition: Partition) -> None:
+            super().pause(partition)
+            self._kept.add(partition)
+
+        async def _obey(self, orders: Orders, listener: RebalanceListener) -> None:
+            await super()._obey(orders, listener)
+            for partition, holding in self._holdings.items():
+                holding.paused = partition in self._kept
 
 
 class NeverLeaving(_Reading):

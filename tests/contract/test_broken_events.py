@@ -46,6 +46,7 @@ BROKEN = (
     ),
     broken(_READS, broken_events.IgnoringSeeks, "after_a_seek_the_next_poll_begins_there"),
     broken(_READS, broken_events.IgnoringPauses, "a_paused_partition_delivers_nothing_until_it_is_resumed"),
+    broken(_READS, broken_events.KeepingPauses, "a_partition_that_was_paused_and_given_back_reads_on"),
     broken(_READS, broken_events.NeverLeaving, "a_reader_that_closes_hands_its_partitions_over_at_once"),
     broken(_READS, broken_events.SkippingRecords, "records_come_in_offset_order_and_none_is_left_out"),
     broken(_READS, broken_events.IgnoringTheLimit, "a_poll_returns_no_more_than_its_limit"),

@@ -146,6 +146,29 @@ async def a_paused_partition_delivers_nothing_until_it_is_resumed(engine: EventL
 
 
 @SUITE.promise
+async def a_partition_that_was_paused_and_given_back_reads_on(engine: EventLogEngine) -> None:
+    """None of them is paused, whatever was paused before."""
+    async with Crew(engine) as crew:
+        first = await crew.hire("first")
+        await crew.until_shared()
+        for partition in first.owned:
+            first.reader.pause(partition)
+        second = await crew.hire("second")
+        await crew.until_shared()
+        moved = list(second.owned)
+        await second.stop()
+        await second.reader.close()
+        crew.consumers.remove(second)
+        await crew.until_shared()
+        for key in KEYS:
+            await fill(engine, 1, key=key)
+        expected = [record for record in await engine.stored(MESSAGES) if record.partition in moved]
+        await crew.until(lambda: len(first.handled) == len(expected), "the records of what was given back")
+        await quiet(engine)
+        assert sorted(first.handled, key=place) == expected
+
+
+@SUITE.promise
 async def a_partition_that_moves_is_revoked_first_and_assigned_afterwards(engine: EventLogEngine) -> None:
     """Called before others get them: the last chance to finish a record and commit. The first reader takes its time."""
     async with Crew(engine) as crew:
@@ -307,6 +330,10 @@ def test_every_sentence_of_the_port_is_quoted() -> None:
 
 def of(records: Sequence[Record], partition: Partition) -> list[bytes | None]:
     return [record.value for record in records if record.partition == partition]
+
+
+def place(record: Record) -> tuple[Partition, int]:
+    return record.partition, record.offset
 
 
 async def poll(reader: EventReader, limit: int) -> Sequence[Record]:

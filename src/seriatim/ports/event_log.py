@@ -76,7 +76,7 @@ class Fenced(Exception):
 
 class RebalanceListener(Protocol):
     def assigned(self, partitions: Sequence[Partition]) -> None:
-        """These are ours from their committed offsets on."""
+        """These are ours from their committed offsets on. None of them is paused, whatever was paused before."""
         ...
 
     async def revoked(self, partitions: Sequence[Partition]) -> None:

@@ -198,6 +198,13 @@ _ALL = (
         profile="crashes",
     ),
     Mutant(
+        name="pause-outlives-assignment",
+        removes="a partition that is assigned is not paused, whatever was paused before",
+        hole="H12",
+        patches=rules.pause_outlives_assignment,
+        profile="events",
+    ),
+    Mutant(
         name="poison-skipped",
         removes="a record that cannot be read is buried before it is passed",
         hole="H13",

@@ -18,11 +18,13 @@ from seriatim.durability.prefix import PrefixReader
 from seriatim.durability.publish import ChatPublisher, Outgoing
 from seriatim.durability.receipts import Receipts
 from seriatim.durability.reconcile import Reconciler
+from seriatim.engines.coordinator import Orders
+from seriatim.engines.memory.consumer_group import MemoryEventReader
 from seriatim.engines.memory.message_log import MemoryMessageLog
 from seriatim.fanout import recipients
 from seriatim.fanout.worker import PartitionWorker
 from seriatim.ports.directory import Registration
-from seriatim.ports.event_log import Record
+from seriatim.ports.event_log import Partition, RebalanceListener, Record
 from seriatim.ports.message_log import Key, KeyTaken, SenderGone, SlotTaken
 from seriatim.protocol.timeline import Timeline
 from seriatim.simulation.tight import buffer_limit
@@ -257,6 +259,30 @@ def commit_before_processing() -> Sequence[Patch]:
             self.advance(run)
 
     return [(PartitionWorker, "process", process)]
+
+
+def pause_outlives_assignment() -> Sequence[Patch]:
+    """As librdkafka does by itself: what was paused when it left us is paused when it is given to us again."""
+    obey, lose = MemoryEventReader._obey, MemoryEventReader._lose
+    paused: dict[MemoryEventReader, set[Partition]] = {}
+
+    def note(self: MemoryEventReader) -> set[Partition]:
+        kept = paused.setdefault(self, set())
+        kept.update([partition for partition, holding in self._holdings.items() if holding.paused])
+        return kept
+
+    async def obey_and_keep(self: MemoryEventReader, orders: Orders, listener: RebalanceListener) -> None:
+        kept, before = note(self), dict(self._holdings)
+        await obey(self, orders, listener)
+        for partition, holding in self._holdings.items():
+            if before.get(partition) is not holding:
+                holding.paused = partition in kept
+
+    def lose_and_keep(self: MemoryEventReader, listener: RebalanceListener) -> None:
+        note(self)
+        lose(self, listener)
+
+    return [(MemoryEventReader, "_obey", obey_and_keep), (MemoryEventReader, "_lose", lose_and_keep)]
 
 
 def poison_skipped() -> Sequence[Patch]:

@@ -72,6 +72,61 @@ async def test_a_paused_partition_keeps_a_few_records_and_leaves_the_rest_in_kaf
         assert [int(record.value or b"") for record in records] == list(range(1, count + 1))
 
 
+@pytest.mark.parametrize("resumed", [True, False], ids=["resumed while it is given back", "never resumed"])
+async def test_b1_a_paused_partition_that_is_given_back_reads_on(resumed: bool) -> None:
+    """A worker that is revoked resumes its partition; a worker that is fenced does not."""
+    async with kafka() as engine, Crew(engine) as crew:
+        first = await crew.hire("first")
+        await crew.until_shared()
+        partitions = list(first.owned)
+        for partition in partitions:
+            first.reader.pause(partition)
+        await _fill_all(engine, KAFKA_PAUSED_RECORDS_MAX)
+        assert isinstance(first.reader, KafkaEventReader)
+        holdings = first.reader._holdings
+        await crew.until(lambda: all(each.stopped for each in holdings.values()), "a backlog that pauses them all")
+
+        async def give_back(revoked: Sequence[Partition]) -> None:
+            if resumed:
+                for partition in revoked:
+                    first.reader.resume(partition)
+
+        first.on_revoked = give_back
+        second = await crew.hire("second")
+        await crew.until_shared()
+        moved = list(second.owned)
+        await second.stop()
+        await second.reader.close()
+        crew.consumers.remove(second)
+        await crew.until_shared()
+        await _fill_all(engine, 1, start=KAFKA_PAUSED_RECORDS_MAX)
+        ends = {record.partition: record.offset for record in await engine.stored(MESSAGES)}
+
+        def all_read() -> bool:
+            last = {record.partition: record.offset for record in first.handled}
+            return all(last.get(partition) == ends[partition] for partition in moved)
+
+        await crew.until(all_read, f"the new records of {moved}")
+        assert {record.partition for record in first.handled} == set(moved)  # the others are paused as before
+
+
+async def test_b1_a_pause_that_was_ordered_before_a_rebalance_does_not_outlive_it() -> None:
+    """The order still waits in the thread of the consumer when the partition is already given out once more."""
+    async with kafka() as engine, Crew(engine) as crew:
+        partition = await fill(engine, 1)
+        consumer = await crew.hire("one")
+        await crew.until(lambda: len(consumer.handled) == 1, "the first record")
+        assert isinstance(consumer.reader, KafkaEventReader)
+        membership, version = consumer.reader._membership, consumer.reader._holdings[partition].version
+        assert membership is not None
+        carried_out = threading.Event()
+        membership.pause(partition, version=version - 1)
+        membership._order(partition, version, carried_out.set)
+        await crew.until(carried_out.is_set, "the orders were carried out")
+        await fill(engine, 1, start=1)
+        await crew.until(lambda: len(consumer.handled) == 2, "the record after the pause")
+
+
 async def test_a_seek_wins_over_whatever_is_on_its_way_also_while_paused() -> None:
     async with kafka() as engine, Crew(engine) as crew:
         partition = await fill(engine, 200)
@@ -225,6 +280,12 @@ async def test_closing_ends_a_waiting_poll_without_records_and_leaves_no_thread(
         await consumer.reader.close()
         assert await polled == ()
         await consumer.reader.close()
+
+
+async def _fill_all(engine: KafkaEventLogEngine, count: int, *, start: int = 0) -> None:
+    """So many events for every partition."""
+    for number in range(12):
+        await fill(engine, count, key=f"chat_{number}", start=start)
 
 
 async def _nothing(partitions: Sequence[Partition]) -> None:

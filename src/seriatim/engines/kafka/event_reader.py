@@ -90,8 +90,8 @@ class KafkaEventReader:
         holding = self._holdings.get(partition)
         if holding is not None and self._membership is not None:
             holding.arrived.clear()
-            holding.version = self._next_version()
-            self._membership.seek(partition, offset, holding.version)
+            version, holding.version = holding.version, self._next_version()
+            self._membership.seek(partition, offset, version=version, next_version=holding.version)
 
     def pause(self, partition: Partition) -> None:
         holding = self._holdings.get(partition)
@@ -104,7 +104,7 @@ class KafkaEventReader:
             holding.paused = False
             if holding.stopped and self._membership is not None:
                 holding.stopped = False
-                self._membership.resume(partition)
+                self._membership.resume(partition, version=holding.version)
             self._wake()
 
     async def close(self) -> None:
@@ -160,7 +160,7 @@ class KafkaEventReader:
             holding.arrived.append(record)
             if holding.paused and len(holding.arrived) >= KAFKA_PAUSED_RECORDS_MAX and self._membership is not None:
                 holding.stopped = True
-                self._membership.pause(record.partition)
+                self._membership.pause(record.partition, version=holding.version)
         self._wake()
 
     def changing(self, change: Change) -> None:

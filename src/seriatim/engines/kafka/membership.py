@@ -44,6 +44,14 @@ class Read(msgspec.Struct, frozen=True):
     version: int | None
 
 
+class Order(msgspec.Struct, frozen=True):
+    """Something to do to a partition, given on the loop and carried out in the thread, if it still has this version."""
+
+    partition: Partition
+    version: int
+    act: Callable[[], None]
+
+
 class Owner(Protocol):
     """Who is told, on the loop."""
 
@@ -67,7 +75,7 @@ class Membership:
         self._versions: dict[Partition, int] = {}  # of the reading thread, like the rest of what it reads
         self._bell = Condition()  # guards the four below
         self._wanted = 0
-        self._orders: list[tuple[Partition, Callable[[], None]]] = []
+        self._orders: list[Order] = []
         self._change: Change | None = None
         self._ending = False
         self.opened: asyncio.Future[None] = self._loop.create_future()
@@ -101,15 +109,15 @@ class Membership:
             change.is_released = True
             self._bell.notify()
 
-    def seek(self, partition: Partition, offset: int, version: int) -> None:
-        """What is read from then on has this version."""
-        self._order(partition, lambda: self._seek(partition, offset, version))
+    def seek(self, partition: Partition, offset: int, *, version: int, next_version: int) -> None:
+        """Of the partition at this version; what is read from then on has the next one."""
+        self._order(partition, version, lambda: self._seek(partition, offset, next_version))
 
-    def pause(self, partition: Partition) -> None:
-        self._order(partition, lambda: self._consumer.pause([self._place(partition)]))
+    def pause(self, partition: Partition, *, version: int) -> None:
+        self._order(partition, version, lambda: self._consumer.pause([self._place(partition)]))
 
-    def resume(self, partition: Partition) -> None:
-        self._order(partition, lambda: self._consumer.resume([self._place(partition)]))
+    def resume(self, partition: Partition, *, version: int) -> None:
+        self._order(partition, version, lambda: self._consumer.resume([self._place(partition)]))
 
     def end(self) -> None:
         """Leaves the group, without telling anybody what it held. `ended` says when that is done."""
@@ -119,9 +127,9 @@ class Membership:
                 self._change.is_released = True
             self._bell.notify()
 
-    def _order(self, partition: Partition, order: Callable[[], None]) -> None:
+    def _order(self, partition: Partition, version: int, act: Callable[[], None]) -> None:
         with self._bell:
-            self._orders.append((partition, order))
+            self._orders.append(Order(partition, version, act))
             self._bell.notify()
 
     # --- in the thread ------------------------------------------------------------------------------------------------
@@ -156,9 +164,10 @@ class Membership:
             self._orders = []
             if self._ending:
                 return False
-        for partition, order in orders:
-            if partition in self._versions:  # else it has left us meanwhile
-                order()
+        for order in orders:
+            # Another version: the partition was revoked, and perhaps assigned again, after the order was given.
+            if self._versions.get(order.partition) == order.version:
+                order.act()
         self._commits.perform(self._consumer)
         reads = self._read(wanted) if wanted else []
         if reads:
@@ -200,6 +209,8 @@ class Membership:
         self._pass(change)
         self._versions.update(change.versions)
         consumer.incremental_assign(places)
+        # librdkafka keeps a pause across a revocation. The order that was to end it was dropped with the partition.
+        consumer.resume(places)
 
     def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
         self._give_back("revoked", consumer, places)
