@@ -24,6 +24,7 @@ START_S_MAX = 60.0
 STOP_S_MAX = 20.0
 POLL_S = 0.03
 PORT_TRIES_MAX = 5
+PORT_TAKEN = "Address already in use"
 LOG_LINES_MAX = 30
 
 # The kernel kills a child when the *thread* that started it ends. This one lasts as long as the process does, so an
@@ -103,7 +104,8 @@ class Engine(ABC):
                 self._run()
                 return
             except BaseException as error:
-                was_taken = any(is_taken(port) for port in self.ports)
+                # By its own words, too: the taker may have left before we look.
+                was_taken = any(is_taken(port) for port in self.ports) or PORT_TAKEN in last_words(self._log)
                 self.ports = ()
                 if not (isinstance(error, EngineFailed) and was_taken and tries_left):
                     raise

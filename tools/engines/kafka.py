@@ -36,8 +36,10 @@ class Kafka(Engine):
         settings = {**SETTINGS, **self._addresses(), "log.dirs": str(self.folder / "data")}
         lines = [f"{name}={value}" for name, value in settings.items()]
         self._settings_file.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        arguments = ["kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(self._settings_file)]
-        done = subprocess.run([*self._java(), *arguments], capture_output=True, text=True, check=False)
+        # With `=`: one random id in 64 begins with a dash, and as a word of its own it would be read as an option.
+        arguments = [f"--cluster-id={_cluster_id()}", f"--config={self._settings_file}"]
+        command = [*self._java(), "kafka.tools.StorageTool", "format", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise EngineFailed(f"Kafka could not format its storage:\n{done.stdout}{done.stderr}")
 

@@ -15,10 +15,14 @@ RANGE_PORTS_MIN = 1_000
 PICKS_MAX = 100
 
 _chance = SystemRandom()
+_reserved: list[socket.socket] = []  # open for as long as this process lives
 
 
 def spare_port() -> int:
-    """A port that nobody listens on now. Somebody may take it before its engine does: whoever starts one looks again.
+    """A port without a listener, reserved for this process until it ends: no other process gets it from here.
+
+    So an engine finds its port free when it is started again. A program that does not ask here may still take the port
+    before the engine does: `Engine.start` then tries another.
 
     It lies below the range that outgoing connections use. Inside that range, a client that tries to reach a stopped
     engine can be given the engine's own port, be connected to itself, and keep the engine from coming back.
@@ -29,9 +33,21 @@ def spare_port() -> int:
         ports = range(PORT_MIN, 65_536)
     for _ in range(PICKS_MAX):
         port = _chance.choice(ports)
-        if not is_taken(port):
+        if not is_taken(port) and _reserve(port):
             return port
     raise OSError(f"no spare port was found among {PICKS_MAX} between {ports[0]} and {ports[-1]}")
+
+
+def _reserve(port: int) -> bool:
+    """By a name that the kernel gives to one socket at a time (an abstract Unix address), and frees with its process."""
+    name = socket.socket(socket.AF_UNIX)
+    try:
+        name.bind(f"\0seriatim-engines-port-{port}")
+    except OSError:
+        name.close()
+        return False
+    _reserved.append(name)
+    return True
 
 
 def is_taken(port: int) -> bool:

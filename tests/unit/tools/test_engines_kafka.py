@@ -8,7 +8,9 @@ import pytest
 
 from tests.support.real_engines import real_engines
 from tests.unit.tools.kafka_wire import create_topic, fetch, produce, topic_error
+from tools.engines import kafka as kafkas
 from tools.engines.kafka import Kafka, brokers_alive
+from tools.engines.ports import spare_port
 
 NO_SUCH_TOPIC = 3
 
@@ -35,6 +37,18 @@ def test_kafka_listens_on_the_loopback_address_only(kafka: Kafka) -> None:
 
 def test_kafka_creates_no_topic_that_nobody_asked_for(kafka: Kafka) -> None:
     assert topic_error(kafka.port, "nobody-made-me") == NO_SUCH_TOPIC
+
+
+def test_a_cluster_id_that_begins_with_a_dash_is_not_taken_for_an_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = Kafka(tmp_path)
+    with real_engines():
+        engine.require()
+    engine.ports = (spare_port(), spare_port())
+    monkeypatch.setattr(kafkas, "_cluster_id", lambda: "-AAAAAAAAAAAAAAAAAAAAA")  # one random id in 64 is like this
+    engine.prepare()
+    assert "cluster.id=-AAAAAAAAAAAAAAAAAAAAA" in (tmp_path / "data" / "meta.properties").read_text().splitlines()
 
 
 def test_kafka_keeps_its_records_and_its_port_through_a_stop_and_a_kill(kafka: Kafka) -> None:

@@ -6,12 +6,14 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from random import SystemRandom
 
 import pytest
 
 from tests.support.real_engines import real_engines
+from tools.engines import ports
 from tools.engines.engine import Engine
 from tools.engines.errors import EngineFailed, EngineMissing
 from tools.engines.ports import HOST, listens, spare_port
@@ -104,6 +106,23 @@ def test_a_port_that_was_taken_meanwhile_is_given_up_for_another(redis: Redis, t
         second.kill()
 
 
+def test_a_port_whose_taker_left_before_we_looked_is_given_up_all_the_same(redis: Redis, tmp_path: Path) -> None:
+    spare = spare_port()
+    offered = iter([redis.port, spare])
+
+    class Late(Redis):
+        def kill(self) -> None:
+            super().kill()
+            redis.stop()
+
+    second = Late(tmp_path / "second", spare=lambda: next(offered))
+    try:
+        second.start()
+        assert second.port == spare
+    finally:
+        second.kill()
+
+
 def test_a_stranger_who_answers_at_the_port_is_not_taken_for_the_engine(redis: Redis, tmp_path: Path) -> None:
     second = Redis(tmp_path / "second", spare=lambda: redis.port)
     with pytest.raises(EngineFailed, match="Address already in use"):
@@ -170,6 +189,37 @@ def test_a_missing_redis_is_named_with_the_package_to_install(tmp_path: Path, mo
 def test_a_spare_port_is_never_one_that_outgoing_connections_use() -> None:
     passing_min = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert all(20_000 <= spare_port() < passing_min for _ in range(50))
+
+
+def test_no_port_is_spare_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine of two ports needs two, and an engine that is stopped finds its own port free when it comes back."""
+    given = spare_port()
+    monkeypatch.setattr(ports, "_chance", _First(given))
+    assert spare_port() != given
+
+
+def test_a_port_that_another_process_keeps_is_not_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = "from tools.engines.ports import spare_port; print(spare_port(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        try:
+            assert other.stdout is not None
+            kept = int(other.stdout.readline())
+            monkeypatch.setattr(ports, "_chance", _First(kept))
+            assert spare_port() != kept
+        finally:
+            other.kill()
+
+
+class _First(SystemRandom):
+    """Picks this port first, then any."""
+
+    def __init__(self, port: int) -> None:
+        self._picks = [port]
+
+    def choice(self, among: Sequence[int]) -> int:  # type: ignore[override]
+        return self._picks.pop() if self._picks else super().choice(among)
 
 
 def _ask(port: int, command: str) -> str:
