@@ -1,6 +1,7 @@
 """Every metric of spec/data.md section 5, by the name under which Prometheus finds it; and those that are not here.
 
-`DISTRIBUTED` are those that only a deployment on engines of its own can show; `ENGINES` are ours about such engines.
+`OURS` are those that we add; `DISTRIBUTED` those that only a deployment on engines of its own can show; `ENGINES` are
+ours about such engines.
 """
 
 PRESENT = (
@@ -41,6 +42,8 @@ PRESENT = (
     "durability_events_republished_total",
     "durability_persist_out_of_order_total",
 )
+
+OURS = ("fanout_partitions_stalled",)
 
 DISTRIBUTED = ("under_replicated_partitions",)
 

@@ -60,7 +60,7 @@ def test_documentation_and_health_are_on_the_public_port_and_metrics_only_on_the
     names = [line.partition("{")[0] for line in metrics.text.splitlines()]
     assert [name for name in PRESENT if name not in names] == []
     ready = request(server, "GET", "/health/ready", port=server.internal_port)
-    assert ready.json == {"ready": True, "parts": {"store": True, "events": True, "gateway": True}}
+    assert ready.json == {"ready": True, "parts": {"store": True, "events": True, "gateway": True, "fanout": True}}
 
 
 def test_the_internal_listener_takes_no_clients(server: ServerProcess) -> None:

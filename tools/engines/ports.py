@@ -39,7 +39,7 @@ def spare_port() -> int:
 
 
 def _reserve(port: int) -> bool:
-    """By a name that the kernel gives to one socket at a time (an abstract Unix address), and frees with its process."""
+    """By a name that the kernel gives to one socket at a time (an abstract Unix address) until its process ends."""
     name = socket.socket(socket.AF_UNIX)
     try:
         name.bind(f"\0seriatim-engines-port-{port}")

@@ -4,7 +4,7 @@ Partitions progress independently. Whatever stops in the middle is read again fr
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import attrgetter
@@ -82,6 +82,11 @@ class FanoutService:
         if self._polling is not None:
             self._polling.cancel()
             await self._ended.wait()
+
+    @property
+    def positions(self) -> Mapping[Partition, int | None]:
+        """Of each partition that is assigned to us: the first unhandled offset; None: none handled here yet."""
+        return {partition: worker.position for partition, worker in self._workers.items()}
 
     # --- what the reader tells us, inside a poll ---------------------------------------------------------------------
 

@@ -55,6 +55,11 @@ class PartitionWorker:
         self._news = asyncio.Event()
         self._stopped = asyncio.Event()
 
+    @property
+    def position(self) -> int | None:
+        """The first unhandled offset; None until a record was handled here."""
+        return self._next_offset
+
     def give(self, records: Iterable[Record]) -> None:
         """Puts records behind the others. A long backlog pauses its partition in the reader, and no other."""
         if self._stopped.is_set():

@@ -109,7 +109,9 @@ class EmbeddedWorld(World):
 
     async def backlog(self) -> Backlog:
         lag = self._events.lag(FANOUT_GROUP)
-        return Backlog(lag_records=lag, lag_s=self._lag_s(lag), letters=self._letters())
+        committed = self._events.group(FANOUT_GROUP).committed
+        ends = {partition: committed.get(partition, 0) + records for partition, records in lag.items()}
+        return Backlog(lag_records=lag, ends=ends, lag_s=self._lag_s(lag), letters=self._letters())
 
     async def close(self) -> None:
         await self.folder.close()

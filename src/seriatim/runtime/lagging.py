@@ -43,6 +43,7 @@ class LagWatch:
         waited_ms = 0 if found.oldest_ms is None else self._clock.now_ms() - found.oldest_ms
         return Backlog(
             lag_records=found.lag,
+            ends=found.ends,
             lag_s=max(0, waited_ms) / 1000,
             letters=found.letters,
             under_replicated=found.under_replicated,

@@ -47,6 +47,7 @@ class Live(msgspec.Struct, frozen=True, kw_only=True):
     lag_s: float | None  # None: nobody can tell
     letters: int | None
     under_replicated: int | None = None
+    stalled: int = 0  # partitions of this process that do not move while their end does
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +202,8 @@ class Metrics(Collector):
             yield self._gauge("fanout_dlq_depth", "Dead letters kept", live.letters)
         if live.under_replicated is not None:
             yield self._gauge("under_replicated_partitions", "Partitions that lack a copy", live.under_replicated)
+        stalled = "Partitions of this process that stand still while events arrive"
+        yield self._gauge("fanout_partitions_stalled", stalled, live.stalled)
         yield self._counter("fanout_rebalances", "Assignments of partitions", counts.rebalances)
         yield self._counter("fanout_retry_count", "Repeated calls of fanout", counts.retries)
         yield self._counter("fanout_consumer_restarts", "Joins and polls that failed", counts.restarts)

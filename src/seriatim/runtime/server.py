@@ -102,6 +102,8 @@ class Server:
         rpc = await self._start_ingest()
         if roles.fanout is not None:
             self._run("fanout", roles.fanout.run())
+        if self._watch.stalls is not None:
+            self._run("stalls", self._watch.stalls.run())
         await self._open_operator_socket()
         place = settings.internal_address
         internal = None if place is None else await _listen(self._fronts.internal, place, "internal", None)

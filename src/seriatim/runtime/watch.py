@@ -11,6 +11,7 @@ from seriatim.fanout.service import FanoutService
 from seriatim.ports.clock import Clock
 from seriatim.runtime.metrics import CONTENT_TYPE, Live, Metrics
 from seriatim.runtime.small_app import Handler, Reply
+from seriatim.runtime.stalls import StallWatch
 from seriatim.runtime.world import NO_BACKLOG, IngestListener, World
 
 FANOUT_GROUP = "fanout-workers"
@@ -37,6 +38,7 @@ class Watch:
         self._ingest = ingest
         self._fanout = fanout
         self._listener = listener
+        self.stalls = None if fanout is None else StallWatch(world, fanout, clock)
         self.draining = False
 
     def routes(self) -> Mapping[tuple[str, str], Handler]:
@@ -55,6 +57,8 @@ class Watch:
             parts["durability"] = bool(self._world.remote.ready)
         if self._gateway is not None:
             parts["gateway"] = self._gateway.ready
+        if self.stalls is not None:
+            parts["fanout"] = not self.stalls.partitions
         if self._listener is not None:
             parts["ingest"] = not self._listener.leaving
         if self.draining:
@@ -78,6 +82,7 @@ class Watch:
             lag_s=backlog.lag_s,
             letters=backlog.letters,
             under_replicated=backlog.under_replicated,
+            stalled=0 if self.stalls is None else len(self.stalls.partitions),
         )
 
     async def _get_metrics(self, body: bytes) -> Reply:

@@ -102,12 +102,13 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     """Of the event log. None: this world cannot tell."""
 
     lag_records: Mapping[Partition, int]
+    ends: Mapping[Partition, int]  # of the same partitions: the offset of the next event
     lag_s: float | None
     letters: int | None
     under_replicated: int | None = None  # partitions with fewer copies in step than they should have
 
 
-NO_BACKLOG = Backlog(lag_records={}, lag_s=None, letters=None)
+NO_BACKLOG = Backlog(lag_records={}, ends={}, lag_s=None, letters=None)
 
 
 class World(Protocol):

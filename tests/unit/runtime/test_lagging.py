@@ -14,7 +14,9 @@ from seriatim.runtime.lagging import LagWatch
 from seriatim.runtime.world import NO_BACKLOG
 from tests.support.hand_clock import HandClock
 
-FOUND = LogState(lag={Partition(MESSAGES, 1): 7}, oldest_ms=4_000, letters=2, under_replicated=3)
+FOUND = LogState(
+    lag={Partition(MESSAGES, 1): 7}, ends={Partition(MESSAGES, 1): 9}, oldest_ms=4_000, letters=2, under_replicated=3
+)
 
 
 class Log:
@@ -54,6 +56,7 @@ async def test_what_was_found_is_told_with_the_age_of_the_oldest_event(monkeypat
         log.answers.put_nowait(FOUND)
         await log.asked.acquire()
         assert (watch.backlog.lag_records, watch.backlog.lag_s) == ({Partition(MESSAGES, 1): 7}, 6.0)
+        assert watch.backlog.ends == {Partition(MESSAGES, 1): 9}
         assert (watch.backlog.letters, watch.backlog.under_replicated) == (2, 3)
 
 

@@ -29,6 +29,7 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     lag: Mapping[Partition, int]
+    ends: Mapping[Partition, int]
     oldest_ms: int | None
     letters: int
     under_replicated: int
@@ -55,6 +56,7 @@ class KafkaLag:
         waiting = {each: next_offsets[each] for each, records in lag.items() if records > 0}
         return LogState(
             lag=lag,
+            ends={each: ends[each] for each in lag},
             oldest_ms=await asyncio.to_thread(self._oldest_ms, waiting, timeout_s) if waiting else None,
             letters=sum([ends[each] - begins[each] for each in self._letters]),
             under_replicated=await asyncio.to_thread(self._under_replicated, timeout_s),
