@@ -51,6 +51,7 @@ ENGINES = (
     "dynamodb_calls_total",
     "dynamodb_refusals_total",
     "dynamodb_retries_total",
+    "kafka_records_passed_over_total",
     "redis_connections_total",
     "redis_dials_failed_total",
     "redis_calls_failed_total",

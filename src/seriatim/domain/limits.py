@@ -179,6 +179,7 @@ KAFKA_FETCHED_KBYTES_MAX = 16_384  # read ahead in one consumer
 KAFKA_FETCH_PAUSE_S = 0.02  # when that is full; by itself librdkafka would pause a second
 KAFKA_WAIT_S = 0.05  # a thread that waits inside librdkafka looks up this often to see what else there is to do
 KAFKA_PAUSED_RECORDS_MAX = 100  # kept of a paused partition before Kafka is told: short pauses need no new fetch
+KAFKA_UNCOMMITTED_S = 600.0  # where no offset is committed, older events are passed over: ten probes have found them
 KAFKA_ADMIN_S = 10.0  # one question of a tool
 KAFKA_LAG_EVERY_S = 10.0  # between two looks at how far fanout is behind: an alert waits for minutes
 KAFKA_LAG_RETRY_S = 1.0  # after a look that failed: readiness hangs on it

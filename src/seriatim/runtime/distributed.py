@@ -62,7 +62,7 @@ try:
     from seriatim.runtime.counted_log import CountedDynamoLog
     from seriatim.runtime.dynamodb import CannotReach, StorePlace, dynamodb
     from seriatim.runtime.lagging import LagWatch
-    from seriatim.runtime.tallies import of_dynamodb, of_pushes, of_redis
+    from seriatim.runtime.tallies import of_dynamodb, of_kafka, of_pushes, of_redis
 except ModuleNotFoundError as missing:
     raise CannotStart(
         f"these engines need more packages ({missing.name} is missing): "
@@ -89,6 +89,7 @@ class DistributedWorld(World):
         self._prefix = ""
         self._cluster: Cluster | None = None
         self._subscriber: RedisPushSubscriber | None = None
+        self._reader: KafkaEventReader | None = None
         self._lag: LagWatch | None = None
         metrics.tallies.append(self._tallies)
 
@@ -133,8 +134,9 @@ class DistributedWorld(World):
         topics = _topics(MESSAGES, MEMBERSHIPS)
         self._lag = LagWatch(KafkaLag(self._kafka, topics, group, letters=PARTITIONS[DEAD_LETTERS]), self._clock)
         self.parts.append(("lag", self._lag.run))
+        self._reader = KafkaEventReader(self._kafka, topics, group, consumer_id)
         return ForFanout(
-            reader=KafkaEventReader(self._kafka, topics, group, consumer_id),
+            reader=self._reader,
             letters=KafkaDeadLetterWriter(self._producer("fanout", DEAD_LETTERS)),
             roster=DynamoRoster(self._rows),
             directory=RedisDirectory(self._redis),
@@ -232,6 +234,8 @@ class DistributedWorld(World):
             found += of_dynamodb(self._dynamo)
         if self._has(_WITH_DIRECTORY):
             found += of_redis(self._redis_dialer, self._redis)
+        if self._reader is not None:
+            found += of_kafka(self._reader)
         if self._subscriber is not None:
             found += of_pushes(self._subscriber)
         return found

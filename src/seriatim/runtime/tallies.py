@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from seriatim.engines.dynamodb.client import Client
+from seriatim.engines.kafka.event_reader import KafkaEventReader
 from seriatim.engines.redis.client import RedisClient
 from seriatim.engines.redis.dial import Dialer
 from seriatim.engines.redis.push import RedisPushSubscriber
@@ -34,6 +35,11 @@ def of_redis(dialer: Dialer, client: RedisClient) -> Sequence[Tally]:
         _number("redis_dials_failed", "Dials that reached no Redis", dialer.failed),
         _number("redis_calls_failed", "Calls to Redis without an answer that helps", client.failed_calls),
     )
+
+
+def of_kafka(reader: KafkaEventReader) -> Sequence[Tally]:
+    text = "Old events that fanout did not push because the group had no committed offset"
+    return (_number("kafka_records_passed_over", text, reader.records_passed_over),)
 
 
 def of_pushes(subscriber: RedisPushSubscriber) -> Sequence[Tally]:

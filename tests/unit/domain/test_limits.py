@@ -63,6 +63,11 @@ def test_buckets_divide_evenly_over_every_partition_count_in_use() -> None:
     assert all(limits.BUCKETS % count == 0 for count in (8, 16, 64, 128))
 
 
+def test_events_that_are_passed_over_were_found_by_probes_and_are_in_no_cached_list() -> None:
+    assert limits.KAFKA_UNCOMMITTED_S > 5 * limits.PROBE_INTERVAL_MAX_S
+    assert limits.KAFKA_UNCOMMITTED_S > limits.MEMBER_CACHE_TTL_S
+
+
 def test_every_back_off_has_room_to_grow() -> None:
     pairs = [(name, name.removesuffix("_S") + "_MAX_S") for name in vars(limits) if name.endswith("_S")]
     growing = [(name, top) for name, top in pairs if hasattr(limits, top)]

@@ -2,14 +2,16 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
 
 import pytest
+from confluent_kafka import Producer
 
 from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable
-from seriatim.domain.limits import KAFKA_PAUSED_RECORDS_MAX
+from seriatim.domain.limits import KAFKA_PAUSED_RECORDS_MAX, KAFKA_UNCOMMITTED_S
 from seriatim.engines.kafka import event_reader as readers
 from seriatim.engines.kafka import membership as memberships
 from seriatim.engines.kafka.cluster import Cluster, TopicMismatch
@@ -182,6 +184,43 @@ async def test_the_lag_counts_what_is_not_committed_also_where_nobody_ever_commi
         assert (found[partition], sum(found.values())) == (3, 3)
 
 
+async def test_a_group_that_lost_its_offsets_passes_over_what_is_old_and_reads_what_is_young(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with kafka() as engine, Crew(engine) as crew:
+        old, mixed, idle = (Partition(MESSAGES, number) for number in range(3))
+        minutes = KAFKA_UNCOMMITTED_S / 60
+        await _write(engine, old, {b"week": 7 * 24 * 60, b"hour": 60})
+        await _write(engine, mixed, {b"older": minutes + 1, b"younger": minutes - 1, b"new": 0})
+        first = await crew.hire("first", start=False)
+        waiting = asyncio.create_task(_poll(first, 10))
+        records = list(await soon(engine, _wait(waiting)))
+        while len(records) < 2:
+            records += await soon(engine, _poll(first, 10))
+        assert [(each.partition, each.value) for each in records] == [(mixed, b"younger"), (mixed, b"new")]
+        assert isinstance(first.reader, KafkaEventReader)
+        assert first.reader.records_passed_over == 3
+        assert [text for text in caplog.messages if "for 2 partitions" in text and "passes over 3 records" in text]
+        group = f"{engine.raw.cluster.prefix}{GROUP}"
+        lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, group)
+        assert await lag.records(timeout_s=PATIENCE_S) == {old: 0, mixed: 2, idle: 0, Partition(MESSAGES, 3): 0}
+        await _write(engine, old, {b"next": 0})
+        assert [each.value for each in await soon(engine, _poll(first, 10))] == [b"next"]
+
+
+async def test_a_committed_offset_counts_however_old_its_records_are() -> None:
+    async with kafka() as engine, Crew(engine) as crew:
+        partition = Partition(MESSAGES, 0)
+        first = await crew.hire("first", start=False)
+        await _write(engine, partition, {b"new": 0})
+        assert await read(engine, first, 1) == [b"new"]
+        await first.reader.commit(partition, 1, timeout_s=SOON_S)
+        await _write(engine, partition, {b"day": 24 * 60, b"hour": 60})
+        await crew.expel(first)
+        second = await crew.hire("second", start=False)
+        assert await read(engine, second, 2) == [b"day", b"hour"]
+
+
 async def test_a_broker_that_dies_and_comes_back_loses_no_record_and_no_reader() -> None:
     async with kafka() as engine, Crew(engine) as crew:
         await fill(engine, 3)
@@ -286,6 +325,20 @@ async def _fill_all(engine: KafkaEventLogEngine, count: int, *, start: int = 0) 
     """So many events for every partition."""
     for number in range(12):
         await fill(engine, count, key=f"chat_{number}", start=start)
+
+
+async def _write(engine: KafkaEventLogEngine, partition: Partition, ages: Mapping[bytes, float]) -> None:
+    """Records that are so many minutes old."""
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": engine.raw.cluster.bootstrap, "log_level": 0})
+        for value, minutes in ages.items():
+            written_ms = round((time.time() - minutes * 60) * 1000)
+            name = engine.raw.cluster.name(partition.topic)
+            producer.produce(name, value, partition=partition.number, timestamp=written_ms)
+        assert producer.flush(PATIENCE_S) == 0
+
+    await asyncio.to_thread(write)
 
 
 async def _nothing(partitions: Sequence[Partition]) -> None:

@@ -32,6 +32,7 @@ class KafkaEventReader:
         self._cluster = cluster
         self._partitions = partitions
         self._settings = cluster.consumer(group, consumer_id, session_s=session_s, heartbeat_s=heartbeat_s)
+        self.records_passed_over = 0  # old ones, of partitions for which the group had committed nothing
         self._topics: tuple[str, ...] = ()
         self._listener: RebalanceListener | None = None
         self._membership: Membership | None = None
@@ -166,6 +167,9 @@ class KafkaEventReader:
     def changing(self, change: Change) -> None:
         self._change = change
         self._wake()
+
+    def passed_over(self, records: int) -> None:
+        self.records_passed_over += records
 
     def failed(self, error: SeriatimError) -> None:
         self._failure = error

@@ -19,6 +19,7 @@ from seriatim.domain.limits import GROUP_TIMEOUT_S, KAFKA_WAIT_S
 from seriatim.engines.kafka.cluster import Cluster, refuse_mismatch
 from seriatim.engines.kafka.commits import Commits
 from seriatim.engines.kafka.errors import unavailable
+from seriatim.engines.kafka.lost_offsets import pass_over_old_records
 from seriatim.engines.kafka.records import record_of
 from seriatim.ports.event_log import Partition, Record
 
@@ -58,6 +59,8 @@ class Owner(Protocol):
     def arrived(self, reads: Sequence[Read]) -> None: ...
 
     def changing(self, change: Change) -> None: ...
+
+    def passed_over(self, records: int) -> None: ...
 
     def failed(self, error: SeriatimError) -> None: ...
 
@@ -208,6 +211,9 @@ class Membership:
         change = self._change_of("assigned", places)
         self._pass(change)
         self._versions.update(change.versions)
+        passed_over = pass_over_old_records(consumer, places)
+        if passed_over:
+            self._tell(self._owner.passed_over, passed_over)
         consumer.incremental_assign(places)
         # librdkafka keeps a pause across a revocation. The order that was to end it was dropped with the partition.
         consumer.resume(places)
