@@ -12,6 +12,7 @@ _EPILOG = "Settings also come from a file and from the environment, the same for
 _EVERYWHERE = ("env", "internal", "instance", "log_format", "log_level")
 _PUBLIC = ("host", "port", "tls_cert", "tls_key", "trusted_proxies", "data", "keys")
 _BETWEEN = ("rpc_token", "rpc_tls_cert", "rpc_tls_key", "rpc_tls_ca")
+_EVENTS = ("events", "events_fragile_in_prod")
 
 
 def start(file: Path | None, flags: dict[str, str | None]) -> None:
@@ -46,7 +47,7 @@ def gateway(file: Path | None, **flags: str | None) -> None:
 
 
 @click.command(epilog=_EPILOG)
-@settings_options(only=_options("store", "events", "rpc", also=_BETWEEN))
+@settings_options(only=_options("store", *_EVENTS, "rpc", also=_BETWEEN))
 def ingest(file: Path | None, **flags: str | None) -> None:
     """Store and publish messages: the only part that does. Start two or more.
 
@@ -59,7 +60,7 @@ def ingest(file: Path | None, **flags: str | None) -> None:
 
 
 @click.command(epilog=_EPILOG)
-@settings_options(only=_options("store", "events", "directory"))
+@settings_options(only=_options("store", *_EVENTS, "directory"))
 def fanout(file: Path | None, **flags: str | None) -> None:
     """Read the event log and push messages to the gateways of those who are connected. Start two or more.
 
@@ -73,7 +74,7 @@ def fanout(file: Path | None, **flags: str | None) -> None:
 
 _API = (
     *("cors_origins", "otp_sender", "otp_log_in_prod", "refresh_reuse_leeway_seconds"),
-    *("store", "events", "directory", "ingest"),
+    *("store", *_EVENTS, "directory", "ingest"),
 )
 
 

@@ -5,11 +5,11 @@ chats apart, the second takes a plan and a person.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from seriatim.domain.errors import ServiceUnavailable
+from seriatim.domain.errors import InternalError, ServiceUnavailable
 from seriatim.domain.limits import (
     EVENT_RETENTION_S,
     KAFKA_ADMIN_S,
@@ -23,6 +23,7 @@ from seriatim.ports.topics import Topic, TopicControl
 
 _GIB = 1024**3
 
+OFFSETS = "__consumer_offsets"  # Kafka's own, and the same for all prefixes
 PARTITIONS: Mapping[str, int] = {MESSAGES: 64, MEMBERSHIPS: 16, CHATS: 16, DEAD_LETTERS: 8}
 
 
@@ -41,6 +42,10 @@ PROFILES: Mapping[str, Profile] = {
 
 class NotThere(ServiceUnavailable):
     """The log took the request, and has not carried it out yet. Asking again later is safe."""
+
+
+class Fragile(InternalError):
+    """The topics do not keep what the event log promises: an acknowledged event can be lost with one broker."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -79,6 +84,30 @@ async def verify(control: TopicControl, profile: Profile, *, prefix: str = "") -
     there = await control.describe([topic.name for topic in wanted], timeout_s=KAFKA_ADMIN_S)
     found = [each for topic in wanted for each in compare(topic, there.get(topic.name))]
     return [*found, *compare_defaults(profile, await control.defaults(timeout_s=KAFKA_ADMIN_S))]
+
+
+async def weaknesses(control: TopicControl, *, prefix: str = "") -> Sequence[Difference]:
+    """Why the loss of one broker would lose events or stop sends; empty when it would not. More copies are welcome.
+
+    The offsets of consumer groups are looked at, too, once there are any: fanout begins again without them.
+    """
+    there = await control.describe([*[prefix + topic for topic in PARTITIONS], OFFSETS], timeout_s=KAFKA_ADMIN_S)
+    return [each for topic in there.values() for each in _weaknesses(topic)]
+
+
+def _weaknesses(topic: Topic) -> Iterator[Difference]:
+    wanted = PROFILES["cluster"]
+    copies = 2 if topic.name == OFFSETS else wanted.replicas
+    if topic.replicas < copies:
+        yield Difference(topic.name, "replicas", f"{copies} or more", str(topic.replicas), _REASSIGN)
+    if topic.name == OFFSETS:
+        return
+    in_sync = topic.settings.get("min.insync.replicas", "not set")
+    if not in_sync.isdecimal() or int(in_sync) < wanted.in_sync:
+        yield Difference(topic.name, "min.insync.replicas", f"{wanted.in_sync} or more", in_sync)
+    unclean = topic.settings.get("unclean.leader.election.enable", "not set")
+    if unclean != "false":
+        yield Difference(topic.name, "unclean.leader.election.enable", "false", unclean)
 
 
 def definitions(profile: Profile, prefix: str = "") -> list[Topic]:

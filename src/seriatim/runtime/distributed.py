@@ -43,6 +43,8 @@ try:
     from seriatim.engines.dynamodb.request_keys import DynamoRequestKeys
     from seriatim.engines.dynamodb.store import Rows, Store
     from seriatim.engines.kafka.cluster import Cluster, check_partitions
+    from seriatim.engines.kafka.control import KafkaTopicControl
+    from seriatim.engines.kafka.errors import NotAllowed
     from seriatim.engines.kafka.event_log import KafkaDeadLetterWriter, KafkaEventWriter
     from seriatim.engines.kafka.event_reader import KafkaEventReader
     from seriatim.engines.kafka.lag import KafkaLag
@@ -58,7 +60,7 @@ try:
     from seriatim.engines.rpc.durability import RpcDurability
     from seriatim.engines.rpc.finding import Finder, Listed, Named
     from seriatim.engines.rpc.server import DurabilityServer
-    from seriatim.operations.topics import PARTITIONS
+    from seriatim.operations.topics import PARTITIONS, Fragile, weaknesses
     from seriatim.runtime.counted_log import CountedDynamoLog
     from seriatim.runtime.dynamodb import CannotReach, StorePlace, dynamodb
     from seriatim.runtime.lagging import LagWatch
@@ -181,6 +183,8 @@ class DistributedWorld(World):
         if self._has(_WITH_STORE):
             await self._ask_store(STORE_TIMEOUT_S)
             await asyncio.to_thread(check_partitions, self._kafka, PARTITIONS, timeout_s=KAFKA_ADMIN_S)
+            if self._settings.env == "prod":
+                await self._refuse_fragile_topics()
 
     async def _warn_of_eviction(self) -> None:
         policy = await self._redis.eviction_policy(timeout_s=STORE_TIMEOUT_S)
@@ -192,6 +196,24 @@ class DistributedWorld(World):
                 maxmemory_policy=policy,
                 next_step="a full Redis would forget which tokens were revoked: set maxmemory-policy to noeviction",
             )
+
+    async def _refuse_fragile_topics(self) -> None:
+        try:
+            found = await weaknesses(KafkaTopicControl(self._kafka), prefix=self._kafka.prefix)
+        except NotAllowed as error:
+            step = "allow DescribeConfigs on the topics, or run `seriatim topics verify` with other rights"
+            log_event(_log, logging.WARNING, "topics_not_checked", error=error.message, next_step=step)
+            return
+        if not found:
+            return
+        listed = "; ".join([f"{each.topic}: {each.what} is {each.found}, not {each.expected}" for each in found])
+        if not self._settings.events_fragile_in_prod:
+            raise Fragile(
+                f"env is prod, and the event log does not survive the loss of a broker: {listed}. Make more copies "
+                "with kafka-reassign-partitions, mend settings with `seriatim topics create`, or accept it with "
+                "events_fragile_in_prod = true"
+            )
+        log_event(_log, logging.WARNING, "topics_fragile", found=listed, next_step="see `seriatim topics verify`")
 
     async def answers(self) -> Mapping[str, bool]:
         found: dict[str, bool] = {}

@@ -89,6 +89,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         _about("Engine of the event log: `embedded:`, or `kafka://host:9092,host:9092`, with `?prefix=P` if need be."),
     ] = EMBEDDED
+    events_fragile_in_prod: Annotated[
+        bool,
+        _about(
+            "Allows topics in `prod` that do not survive the loss of a broker: fewer than three copies, or fewer than "
+            "two that must be in sync."
+        ),
+    ] = False
     directory: Annotated[
         str,
         _about(

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import pytest
@@ -13,7 +13,15 @@ from seriatim.domain.limits import LETTER_VALUE_BYTES_MAX
 from seriatim.engines.kafka.control import KafkaTopicControl
 from seriatim.engines.kafka.event_log import KafkaDeadLetterWriter
 from seriatim.engines.kafka.producer import Producer
-from seriatim.operations.topics import PARTITIONS, PROFILES, compare, compare_defaults, defaults, definitions
+from seriatim.operations.topics import (
+    PARTITIONS,
+    PROFILES,
+    compare,
+    compare_defaults,
+    defaults,
+    definitions,
+    weaknesses,
+)
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Letter, Partition, Record
 from seriatim.ports.topics import Topic
 from tests.support.real_kafka import PATIENCE_S, RawKafka, real_kafka
@@ -78,6 +86,54 @@ def test_brokers_that_make_topics_by_themselves_are_a_difference() -> None:
     assert compare_defaults(CLUSTER, defaults(CLUSTER)) == []
     found = compare_defaults(CLUSTER, {**defaults(CLUSTER), "auto.create.topics.enable": "true"})
     assert [each.what for each in found] == ["auto.create.topics.enable"]
+
+
+class Control:
+    """Topics as a test says they are."""
+
+    def __init__(self, *topics: Topic) -> None:
+        self._topics = {topic.name: topic for topic in topics}
+
+    async def describe(self, names: Sequence[str], *, timeout_s: float) -> Mapping[str, Topic]:
+        return {name: self._topics[name] for name in names if name in self._topics}
+
+    async def defaults(self, *, timeout_s: float) -> Mapping[str, str]:
+        return {}
+
+    async def create(self, topic: Topic, *, timeout_s: float) -> None: ...
+
+    async def adjust(self, topic: Topic, *, timeout_s: float) -> None: ...
+
+
+async def test_three_copies_of_which_two_are_in_sync_survive_the_loss_of_a_broker_and_more_do_as_well() -> None:
+    topics = definitions(CLUSTER, "p.")
+    assert await weaknesses(Control(*topics), prefix="p.") == []
+    more = [msgspec.structs.replace(changed(topic, min_insync_replicas="3"), replicas=5) for topic in topics]
+    assert await weaknesses(Control(*more), prefix="p.") == []
+
+
+@pytest.mark.parametrize(
+    ("weak", "what"),
+    [
+        (lambda topic: msgspec.structs.replace(topic, replicas=2), "replicas"),
+        (lambda topic: changed(topic, min_insync_replicas="1"), "min.insync.replicas"),
+        (lambda topic: changed(topic, unclean_leader_election_enable="true"), "unclean.leader.election.enable"),
+    ],
+)
+async def test_each_weakness_of_each_topic_is_named(weak: Callable[[Topic], Topic], what: str) -> None:
+    topics = definitions(CLUSTER)
+    for topic in topics:
+        others = [each for each in topics if each is not topic]
+        (found,) = await weaknesses(Control(weak(topic), *others))
+        assert (found.topic, found.what) == (topic.name, what)
+
+
+async def test_the_offsets_of_groups_need_a_second_copy_once_there_are_any() -> None:
+    offsets = Topic(name="__consumer_offsets", partitions=50, replicas=1, settings={"min.insync.replicas": "1"})
+    (found,) = await weaknesses(Control(*definitions(CLUSTER), offsets))
+    assert (found.topic, found.what, found.expected) == ("__consumer_offsets", "replicas", "2 or more")
+    twice = msgspec.structs.replace(offsets, replicas=2)
+    assert await weaknesses(Control(*definitions(CLUSTER), twice)) == []
 
 
 # --- on a real broker ------------------------------------------------------------------------------------------------

@@ -1,11 +1,14 @@
-"""A data folder of its own for whoever asks."""
+"""A data folder of its own for each test that asks, and what is logged meanwhile."""
 
-from collections.abc import AsyncIterator
+import io
+import logging
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from seriatim.engines.embedded.folder import Folder
+from seriatim.runtime.logs import set_up
 
 
 @pytest.fixture
@@ -13,3 +16,13 @@ async def folder(tmp_path: Path) -> AsyncIterator[Folder]:
     opened = Folder.open(tmp_path / "data")
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    root, ours = logging.getLogger(), logging.getLogger("seriatim")
+    before = root.handlers[:], root.level, ours.level
+    stream = io.StringIO()
+    set_up(form="json", level="info", instance="here", stream=stream)
+    yield stream
+    root.handlers[:], root.level, ours.level = before

@@ -2,8 +2,7 @@
 
 import io
 import json
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 import pytest
@@ -14,7 +13,6 @@ from seriatim.fanout.observer import Skip
 from seriatim.ports.event_log import MESSAGES, Partition
 from seriatim.protocol.frames import CloseReason
 from seriatim.runtime.counting import CountedLog, DurabilityCounts, Share, Timings
-from seriatim.runtime.logs import set_up
 from seriatim.runtime.metrics import GAP_WINDOW_S, Live, Metrics, Tally
 from seriatim.runtime.roles import ALL_ROLES
 from tests.support.metric_names import ABSENT, DISTRIBUTED, OURS, PRESENT
@@ -31,16 +29,6 @@ LIVE = Live(
     lag_s=1.5,
     letters=4,
 )
-
-
-@pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    root, ours = logging.getLogger(), logging.getLogger("seriatim")
-    before = root.handlers[:], root.level, ours.level
-    stream = io.StringIO()
-    set_up(form="json", level="info", instance="here", stream=stream)
-    yield stream
-    root.handlers[:], root.level, ours.level = before
 
 
 def _values(metrics: Metrics, live: Live = LIVE, now: float = 0.0) -> dict[str, float]:

@@ -3,12 +3,9 @@
 import asyncio
 import io
 import json
-import logging
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-
-import pytest
 
 from seriatim.domain.limits import KAFKA_LAG_EVERY_S, LETTER_RETRY_MAX_S, STALL_LOOK_S, STALL_S
 from seriatim.engines.kafka.event_reader import KafkaEventReader
@@ -16,7 +13,6 @@ from seriatim.engines.kafka.lag import KafkaLag
 from seriatim.fanout.service import FanoutService
 from seriatim.ports.event_log import MEMBERSHIPS, MESSAGES, Partition
 from seriatim.runtime.lagging import LagWatch
-from seriatim.runtime.logs import set_up
 from seriatim.runtime.metrics import Metrics
 from seriatim.runtime.roles import Role
 from seriatim.runtime.stalls import StallWatch
@@ -53,16 +49,6 @@ class Scene:
         self.clock.advance(after_s)
         await self.watch.look()
         return list(self.watch.partitions)
-
-
-@pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    root, ours = logging.getLogger(), logging.getLogger("seriatim")
-    before = root.handlers[:], root.level, ours.level
-    stream = io.StringIO()
-    set_up(form="json", level="info", instance="here", stream=stream)
-    yield stream
-    root.handlers[:], root.level, ours.level = before
 
 
 async def test_b1_a_partition_that_stands_still_while_its_end_moves_is_noticed_and_told_once(log: io.StringIO) -> None:

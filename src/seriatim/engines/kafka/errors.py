@@ -8,7 +8,16 @@ from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 EXPELLED = (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.FENCED_INSTANCE_ID)
 
 
+_NOT_ALLOWED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+
+class NotAllowed(ServiceUnavailable):
+    """Kafka knows who asks, and does not allow it: it is a matter of its access lists."""
+
+
 def unavailable(operation: str, error: KafkaError) -> ServiceUnavailable:
+    if error.code() in _NOT_ALLOWED:
+        return NotAllowed(f"{operation}: Kafka answered {error.name()}; allow it in the access lists of the brokers")
     return ServiceUnavailable(f"{operation}: Kafka answered {error.name()}; repeat it after a pause")
 
 

@@ -211,7 +211,7 @@ class Membership:
         change = self._change_of("assigned", places)
         self._pass(change)
         self._versions.update(change.versions)
-        passed_over = pass_over_old_records(consumer, places)
+        passed_over = pass_over_old_records(consumer, places) if change.versions else 0  # else it is about to leave
         if passed_over:
             self._tell(self._owner.passed_over, passed_over)
         consumer.incremental_assign(places)

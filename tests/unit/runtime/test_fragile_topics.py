@@ -1,0 +1,102 @@
+"""In prod a process does not start on topics that one lost broker could empty; elsewhere one broker is enough."""
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import pytest
+from confluent_kafka import KafkaError
+
+from seriatim.engines.kafka.control import KafkaTopicControl
+from seriatim.engines.kafka.errors import NotAllowed, unavailable
+from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.operations.topics import PARTITIONS, PROFILES, Fragile, create
+from seriatim.ports.event_log import MESSAGES
+from seriatim.runtime import distributed
+from seriatim.runtime.distributed import DistributedWorld
+from seriatim.runtime.metrics import Metrics
+from seriatim.runtime.roles import Role
+from seriatim.runtime.settings import Settings
+from tests.support.real_kafka import RawKafka, real_kafka
+
+NOWHERE = "127.0.0.1:1"  # nobody listens on this port
+
+
+@pytest.fixture
+async def raw() -> AsyncIterator[RawKafka]:
+    """The topics of a deployment on one broker."""
+    raw = RawKafka(await asyncio.to_thread(real_kafka), PARTITIONS)
+    await create(KafkaTopicControl(raw.cluster), PROFILES["single"], prefix=raw.cluster.prefix)
+    yield raw
+    await raw.close()
+
+
+@asynccontextmanager
+async def ingest_of(
+    raw: RawKafka, monkeypatch: pytest.MonkeyPatch, env: Literal["dev", "prod"], **given: Any
+) -> AsyncIterator[DistributedWorld]:
+    """Of an ingest process whose store is there."""
+    settings = Settings(
+        env=env,
+        roles=(Role.INGEST,),
+        store=f"dynamodb://?endpoint=http://{NOWHERE}",
+        events=f"kafka://{raw.cluster.bootstrap}?prefix={raw.cluster.prefix}",
+        **given,
+    )
+    world = await DistributedWorld.open(settings, Metrics("here", (Role.INGEST,)), SystemClock(), "run")
+
+    async def there(timeout_s: float) -> None:
+        return
+
+    monkeypatch.setattr(world, "_ask_store", there)
+    try:
+        yield world
+    finally:
+        await world.close()
+
+
+async def test_in_prod_topics_with_one_copy_are_refused_with_what_to_do(
+    raw: RawKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with ingest_of(raw, monkeypatch, "prod") as world:
+        with pytest.raises(Fragile) as refused:
+            await world.reach()
+    text = refused.value.message
+    assert f"{raw.cluster.name(MESSAGES)}: replicas is 1, not 3 or more" in text
+    assert f"{raw.cluster.name(MESSAGES)}: min.insync.replicas is 1, not 2 or more" in text
+    assert "kafka-reassign-partitions" in text
+    assert "events_fragile_in_prod" in text
+
+
+async def test_in_prod_they_can_be_accepted_on_purpose_and_are_logged(
+    raw: RawKafka, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
+) -> None:
+    async with ingest_of(raw, monkeypatch, "prod", events_fragile_in_prod=True) as world:
+        await world.reach()
+    assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["topics_fragile"]
+
+
+async def test_in_dev_one_broker_is_enough(raw: RawKafka, monkeypatch: pytest.MonkeyPatch, log: io.StringIO) -> None:
+    async with ingest_of(raw, monkeypatch, "dev") as world:
+        await world.reach()
+    assert log.getvalue() == ""
+
+
+async def test_a_process_that_may_not_read_the_settings_of_topics_says_so_and_starts(
+    raw: RawKafka, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
+) -> None:
+    async def refused(*_: object, prefix: str) -> Sequence[object]:
+        raise unavailable("describe", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+
+    monkeypatch.setattr(distributed, "weaknesses", refused)
+    async with ingest_of(raw, monkeypatch, "prod") as world:
+        await world.reach()
+    assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["topics_not_checked"]
+
+
+def test_only_a_missing_right_is_taken_for_one() -> None:
+    assert isinstance(unavailable("x", KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)), NotAllowed)
+    assert not isinstance(unavailable("x", KafkaError(KafkaError._TRANSPORT)), NotAllowed)
