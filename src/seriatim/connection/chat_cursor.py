@@ -73,10 +73,12 @@ class ChatCursor:
     """Everything at or below `delivered` was sent, was the client's own, or was there before. A slot, not a message.
 
     `highest` is the highest sequence known to exist. Everything at or below `stable` that is not delivered is held.
+    While the chat is synced, `delivered` never goes back: what this connection was sent stays counted.
     """
 
     __slots__ = (
         "_before",
+        "_sent",
         "acked",
         "chat_id",
         "delivered",
@@ -101,6 +103,7 @@ class ChatCursor:
         self.filling = False  # the owner's mark: one fill at a time
         self.held = Shelf()  # what waits for those before it
         self._before: tuple[Phase, bool, int] | None = None  # to go back to when the sync fails
+        self._sent = 0  # what was delivered when the client last began to sync: a page cannot undo that
 
     # --- pushes and receipts ---------------------------------------------------------------------------------------
 
@@ -281,7 +284,9 @@ class ChatCursor:
         """The client says it has everything up to `after`. Returns the epoch to report the outcome with."""
         if self._before is None:
             self._before = (self.phase, self.synced, self.delivered)
-            self.exists(self.delivered)  # the client may step back, but what it was sent stays owed
+            self.exists(self.delivered)
+            if self.synced and self.delivered > self._sent:
+                self._sent = self.delivered
         self.phase, self.synced = _SYNCING, True
         self.delivered = self.stable = after
         self.held = self.held.own()
@@ -289,11 +294,15 @@ class ChatCursor:
         return self.epoch
 
     def page_sent(self, epoch: int, through: int, *, has_more: bool) -> None:
-        """The client was sent everything up to `through`; a `through` below its cursor corrects the cursor."""
+        """The client was sent everything up to `through`; a `through` below its cursor corrects the cursor.
+
+        A last page that ends below what this connection was sent shows that the store has lost slots. They were sent
+        all the same: to take them back would send again what the event log repeats.
+        """
         if epoch != self.epoch:
             return
         self._before = None
-        self.delivered = self.stable = through
+        self.delivered = self.stable = through if has_more else max(through, self._sent)
         self.phase = _SYNCING if has_more else _LIVE
         self.epoch += 1
 

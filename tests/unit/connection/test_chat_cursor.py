@@ -230,10 +230,12 @@ def test_of_two_syncs_at_once_the_later_one_decides() -> None:
     assert (cursor.phase, cursor.delivered) == (Phase.LIVE, 60)
 
 
-def test_a_client_that_steps_back_is_still_owed_what_it_was_sent_before() -> None:
+def test_a_client_that_steps_back_is_owed_every_page_up_to_what_it_was_sent_before() -> None:
     cursor = live(40)
-    cursor.page_sent(cursor.sync_started(10), 20, has_more=False)
-    assert cursor.behind
+    cursor.page_sent(cursor.sync_started(10), 20, has_more=True)
+    assert (cursor.phase, cursor.delivered) == (Phase.SYNCING, 20)
+    assert cursor.sync_failed(cursor.sync_started(20))
+    assert (cursor.phase, cursor.delivered) == (Phase.SYNCING, 20)
 
 
 # --- lagging -------------------------------------------------------------------------------------------------------
