@@ -33,12 +33,14 @@ class ChatView:
         self.phase = Phase.IDLE
         self.request_id = ""
         self.position = 0  # the running request asks for what lies above
-        self.behind = 0  # the highest push that could not be placed since the running request left
+        self.behind = 0  # the highest message that could not be placed since the running request left
+        self.highest = 0  # the highest message that could not be placed
         self.failures = 0
 
     @property
     def in_step(self) -> bool:
-        return self.synced and self.phase is Phase.IDLE
+        """Nothing is known to be missing. A page may end below what was shown before: the store can lose slots."""
+        return self.synced and self.phase is Phase.IDLE and self.highest <= self.timeline.cursor
 
 
 class CatchUp:
@@ -92,8 +94,9 @@ class CatchUp:
             self.want(view)
 
     def missed(self, view: ChatView, sequence: int) -> None:
-        """A push could not be placed. It is not kept: whatever was pushed is in the page of a later request."""
+        """A message could not be placed. It is not kept: what was shown is in the page of a later request."""
         view.behind = max(view.behind, sequence)
+        view.highest = max(view.highest, sequence)
         self.want(view)
 
     def settle_soon(self, view: ChatView, now: float) -> None:

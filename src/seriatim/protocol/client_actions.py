@@ -54,7 +54,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentNeeded(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry is older than the server's memory of duplicates: sending it may repeat it. `resend` or `discard`."""
+    """The entry is about as old as the server's memory of ids: sending it may repeat it. `resend` or `discard`."""
 
     chat_id: str
     client_message_id: str

@@ -237,13 +237,12 @@ class ClientSession:
         """The ack stands for the echo that this connection does not get."""
         key = frame.client_message_id.lower()
         entry = self._outbox.find(frame.chat_id, key)
-        if entry is None:
-            return []
         view = self._catchup.add(frame.chat_id)
         fresh: list[Message] = []
-        if frame.content_differs is True:
-            # The server holds an earlier text under this id; what it says only a sync can tell.
-            if frame.sequence > view.timeline.cursor:
+        if entry is None or frame.content_differs is True:
+            # The user gave the entry up, or the server holds an earlier text under this id. It counts the message as
+            # shown to this connection; what it says only a sync can tell.
+            if view.timeline.lacks(frame.sequence):
                 self._catchup.missed(view, frame.sequence)
         else:
             fresh = view.timeline.place_own(own_message(entry, frame, self.user_id))

@@ -141,7 +141,7 @@ class Outbox:
             chat_id = next(iter(self._ready))
             lane = self._lanes[chat_id]
             entry = lane.first()
-            if now - entry.created_at >= limits.KEY_LIFETIME_S:
+            if now - entry.created_at >= limits.CLIENT_RESEND_AGE_MAX_S:
                 self._park(entry)
                 actions.append(ConsentNeeded(chat_id=chat_id, client_message_id=entry.client_message_id))
                 continue

@@ -29,6 +29,10 @@ class Timeline:
         """An own message stands above a hole."""
         return bool(self._own_above)
 
+    def lacks(self, sequence: int) -> bool:
+        """Nothing is known to stand at this place, above the cursor."""
+        return sequence > self.cursor and sequence not in self._own_above
+
     def push(self, message: Message, prev_sequence: int | None, *, in_step: bool) -> list[Message] | None:
         """None: messages may be missing below this one, and only a sync can tell.
 

@@ -206,22 +206,35 @@ def test_a_failed_message_is_sent_again_with_its_id_only_when_the_user_says_so()
     assert sends(session.resend(CHAT, uuid(1), 100)) == [uuid(1)]
 
 
-def test_an_entry_as_old_as_the_duplicate_memory_is_held_back_until_the_user_consents() -> None:
+def test_r3_client_an_entry_an_hour_younger_than_the_servers_memory_of_ids_is_sent_only_with_consent() -> None:
+    """Clocks differ, and a try is on its way for a while: at 604,800 s the server may have forgotten the id."""
     store = MemoryClientStore()
     session_over(store).send(CHAT, uuid(1), "old", 0)
     session_over(store).send(CHAT, uuid(2), "fresh", 2 * DAY_S)
     session = session_over(store)
-    actions = make_ready(session, now=float(KEY_LIFETIME_S))
+    at = KEY_LIFETIME_S - 3600.0
+    actions = make_ready(session, now=at)
     assert ConsentNeeded(chat_id=CHAT, client_message_id=uuid(1)) in actions
     assert sends(actions) == [uuid(2)], "held back, it does not hold up the others"
-    session.received(own_ack(2, 1), KEY_LIFETIME_S)
-    assert sends(session.resend(CHAT, uuid(1), KEY_LIFETIME_S)) == [uuid(1)]
+    session.received(own_ack(2, 1), at)
+    assert sends(session.resend(CHAT, uuid(1), at)) == [uuid(1)]
 
 
-def test_an_entry_one_second_younger_needs_no_consent() -> None:
+def test_r3_client_an_entry_one_second_younger_is_sent_again_without_consent() -> None:
     store = MemoryClientStore()
     session_over(store).send(CHAT, uuid(1), "old", 0)
-    assert sends(make_ready(session_over(store), now=KEY_LIFETIME_S - 1)) == [uuid(1)]
+    actions = make_ready(session_over(store), now=KEY_LIFETIME_S - 3601.0)
+    assert sends(actions) == [uuid(1)]
+    assert not any(isinstance(action, ConsentNeeded) for action in actions)
+
+
+def test_r3_client_an_entry_that_grows_too_old_between_two_tries_is_not_sent_again() -> None:
+    session = ready(MemoryClientStore(), now=0.0)
+    session.send(CHAT, uuid(1), "hello", 0)
+    session.received(error("SERVICE_UNAVAILABLE", retryable=True, key=1, retry_after_seconds=KEY_LIFETIME_S - 3600.0), 0)
+    actions = session.timer(2.0 * KEY_LIFETIME_S)
+    assert sends(actions) == []
+    assert ConsentNeeded(chat_id=CHAT, client_message_id=uuid(1)) in actions
 
 
 def test_a_discarded_entry_is_gone_for_good() -> None:
