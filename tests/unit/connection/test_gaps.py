@@ -7,7 +7,7 @@ import pytest
 
 from seriatim.connection.gaps import Gaps
 from seriatim.domain import limits
-from seriatim.domain.errors import OutcomeUnknown
+from seriatim.domain.errors import NotAMember, OutcomeUnknown
 from tests.unit.connection.doubles import CHAT, a_receipt
 from tests.unit.connection.kit import World, a_send, a_sync, ask, stall, turns, virtual_time, with_world
 
@@ -295,3 +295,18 @@ async def test_a_gateway_that_stops_looks_at_no_gap_any_more(world: World) -> No
     await asyncio.sleep(1)
     assert looks == []
     await world.gateway.start()  # the end of every test stops it
+
+
+@with_world
+async def test_h17_a_removed_member_is_owed_nothing_of_a_chat_that_was_never_synced(world: World) -> None:
+    connection, socket = await world.synced([1])
+    socket.room = False
+    for sequence in range(2, limits.OUTBOUND_FRAMES_MAX + 2):
+        world.deliver(connection, sequence, sequence - 1)
+    await turns()
+    world.deliver(connection, 7, 6, "chat_b")  # finds no room
+    world.durability.failures = [NotAMember("gone") for _ in range(100)]
+    socket.room = True
+    connection.writable()
+    await asyncio.sleep(60)
+    assert [read[0] for read in world.durability.reads] == ["chat_b"], "refused once, and not asked for again"
