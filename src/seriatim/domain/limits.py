@@ -361,5 +361,7 @@ CLIENT_ACK_PAUSE_S = 1.0
 CLIENT_ACK_DOUBT_S = 60.0  # a dead socket swallows frames for a ping cycle: acks this young are sent again
 CLIENT_RESYNC_EVERY_S = 300.0  # a lost last push leaves no gap to notice
 CLIENT_OWN_SETTLE_S = 3.0  # an own message above a hole: the push that fills it is due in 2 s, after this it is fetched
-CLIENT_RESEND_AGE_MAX_S = KEY_LIFETIME_S - 3600  # older: ask the user. An hour for clocks that drift and tries under way
+CLIENT_RESEND_AGE_MAX_S = (
+    KEY_LIFETIME_S - 3600
+)  # older: ask the user. An hour for clocks that drift and tries under way
 CLIENT_OUTBOX_ENTRIES_MAX = 10_000  # about 40 MB of text; full: the send is refused and nothing is queued

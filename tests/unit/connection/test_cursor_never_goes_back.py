@@ -60,7 +60,7 @@ def test_w1_what_was_pushed_to_a_chat_never_synced_does_not_count_as_sent() -> N
 
 
 class _Model:
-    """A store that loses its newest slots at times, and seals them later; a connection; what the connection was sent."""
+    """A store that loses its newest slots at times and seals them later, and a connection with what it was sent."""
 
     def __init__(self) -> None:
         self.messages: list[int] = []
@@ -128,7 +128,22 @@ class _Model:
             self.mark = cursor.delivered
 
 
-_KINDS = ["post", "own", "again", "again", "lose", "seal", "ask", "page", "fail", "sync", "sync", "fill", "lag", "drain"]
+_KINDS = [
+    "post",
+    "own",
+    "again",
+    "again",
+    "lose",
+    "seal",
+    "ask",
+    "page",
+    "fail",
+    "sync",
+    "sync",
+    "fill",
+    "lag",
+    "drain",
+]
 
 
 @settings(max_examples=500, deadline=None)

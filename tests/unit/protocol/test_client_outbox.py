@@ -231,7 +231,9 @@ def test_r3_client_an_entry_one_second_younger_is_sent_again_without_consent() -
 def test_r3_client_an_entry_that_grows_too_old_between_two_tries_is_not_sent_again() -> None:
     session = ready(MemoryClientStore(), now=0.0)
     session.send(CHAT, uuid(1), "hello", 0)
-    session.received(error("SERVICE_UNAVAILABLE", retryable=True, key=1, retry_after_seconds=KEY_LIFETIME_S - 3600.0), 0)
+    session.received(
+        error("SERVICE_UNAVAILABLE", retryable=True, key=1, retry_after_seconds=KEY_LIFETIME_S - 3600.0), 0
+    )
     actions = session.timer(2.0 * KEY_LIFETIME_S)
     assert sends(actions) == []
     assert ConsentNeeded(chat_id=CHAT, client_message_id=uuid(1)) in actions
