@@ -105,8 +105,7 @@ class _Model:
             case "fail":
                 cursor.sync_failed(self.epoch)
             case "fill" if cursor.behind:
-                found = [(each, b"%d" % each) for each in self.messages if each > cursor.delivered]
-                cursor.filled(found, self.end)
+                cursor.filled([(each, b"%d" % each) for each in self.messages if each > cursor.delivered], self.end)
             case "lag" if cursor.phase is Phase.LIVE:
                 cursor.lag()
             case "drain":
