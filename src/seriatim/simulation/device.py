@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from random import Random
+from typing import ParamSpec
 
 import msgspec
 
@@ -11,12 +12,13 @@ from seriatim.protocol.client_actions import (
     Connect,
     Deliver,
     Disconnect,
+    Failed,
     ListChats,
     Stopped,
     Transmit,
 )
-from seriatim.protocol.client_session import ClientSession, State
-from seriatim.protocol.client_store import MemoryClientStore
+from seriatim.protocol.client_session import Alarm, ClientSession, State
+from seriatim.protocol.client_store import MemoryClientStore, OutboxEntry
 from seriatim.protocol.codec import UnknownType, decode_server_frame, encode
 from seriatim.protocol.frames import (
     Ack,
@@ -30,39 +32,62 @@ from seriatim.protocol.frames import (
     SyncRequest,
 )
 from seriatim.simulation.checkers import DeviceReport
+from seriatim.simulation.device_faults import Decision, DeviceFaults, PowerLost
 from seriatim.simulation.history import History
 from seriatim.simulation.link import Link
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.trace import Trace
 
+P = ParamSpec("P")
+
 PAGE_SLOTS = 3
 
 
 class RecordingStore(MemoryClientStore):
-    """A device's disk. It outlives the device's crashes and notes when what was stored."""
+    """A device's disk. It outlives the device's crashes and notes when what was stored. Power may go before any write."""
 
-    def __init__(self, user_id: str, device: str, history: History, now: Callable[[], float]) -> None:
+    def __init__(
+        self, user_id: str, device: str, history: History, now: Callable[[], float], before_write: Callable[[], None]
+    ) -> None:
         super().__init__()
         self._user_id = user_id
         self._device = device
         self._history = history
         self._now = now
+        self._before_write = before_write
         self.stored_at: dict[tuple[str, int], float] = {}
 
     def put_message(self, message: Message) -> None:
+        self._before_write()
         super().put_message(message)
         self.stored_at.setdefault((message.chat_id, message.sequence), self._now())
 
     def advance_cursor(self, chat_id: str, sequence: int) -> None:
+        self._before_write()
         moved = sequence > self.cursor(chat_id)
         super().advance_cursor(chat_id, sequence)
         if moved:
             self._history.advanced(self._user_id, self._device, chat_id, sequence)
 
+    def outbox_add(self, entry: OutboxEntry) -> None:
+        self._before_write()
+        super().outbox_add(entry)
+
+    def outbox_remove(self, chat_id: str, client_message_id: str) -> None:
+        self._before_write()
+        super().outbox_remove(chat_id, client_message_id)
+
+    def outbox_mark_failed(self, chat_id: str, client_message_id: str, code: str) -> None:
+        self._before_write()
+        super().outbox_mark_failed(chat_id, client_message_id, code)
+
 
 class Device:
-    """Connects, sends, stores, reconnects. `dial` opens a link to some gateway; `list_chats` asks the REST edge."""
+    """Connects, sends, stores, reconnects. `dial` opens a link to some gateway; `list_chats` asks the REST edge.
+
+    `power_lost`: the device is dark in the middle of a step; the world turns it off and on again.
+    """
 
     def __init__(
         self,
@@ -76,12 +101,14 @@ class Device:
         trace: Trace,
         dial: Callable[["Device"], None],
         list_chats: Callable[["Device"], None],
+        faults: DeviceFaults,
+        power_lost: Callable[["Device"], None],
     ) -> None:
         self.name = name
         self.user_id = user_id
         self.device_id = device_id
         self.link: Link | None = None
-        self.store = RecordingStore(user_id, name, history, loop.time)
+        self.store = RecordingStore(user_id, name, history, loop.time, faults.before_write)
         self.delivered: dict[str, list[int]] = {}
         self._loop = loop
         self._random = random
@@ -89,6 +116,9 @@ class Device:
         self._trace = trace
         self._dial = dial
         self._list_chats = list_chats
+        self._faults = faults
+        self._power_lost = power_lost
+        self._dark = False
         self.process = Process(loop, name, random=random)
         self.session = ClientSession(self.store, random.random)
         self._timer_at: float | None = None
@@ -98,17 +128,23 @@ class Device:
     # --- what the world does to it ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.process.call_soon(lambda: self._perform(self.session.start(self._now())))
+        self.process.call_soon(lambda: self._tell(self.session.start, self._now()))
 
     def send(self, chat_id: str, client_message_id: str, content: str) -> None:
         if self.process.alive:
             self._note(f"sends {chat_id} {client_message_id[:8]} {content!r}")
-            self._perform(self.session.send(chat_id, client_message_id, content, self._now()))
+            self._tell(self.session.send, chat_id, client_message_id, content, self._now())
 
     def ack_rudely(self, chat_id: str, sequence: int) -> None:
         if self.link is not None:
             self._note(f"acks {chat_id} #{sequence}, which it may never have seen")
             self.link.send(encode(Ack(chat_id=chat_id, last_acked_sequence=sequence)))
+
+    def sync_again(self) -> None:
+        """The client's periodic sync, which no world lives to see while things go wrong, comes round."""
+        if self.session.state in (State.SYNCING, State.READY) and not self._dark:
+            self.session._alarms.set(Alarm.RESYNC, self._now())
+            self._tell(self.session.timer, self._now())
 
     def crash(self) -> None:
         """Power off: the session is gone, the disk stays."""
@@ -121,12 +157,13 @@ class Device:
         self.process = self.process.restart(random=self._random)
         self.session = ClientSession(self.store, self._random.random)
         self._timer_at = None
+        self._dark = False
         self.start()
 
     def resume(self) -> None:
         """A user whose device was told to stay away opens the app again."""
         if self.process.alive and self.session.state is State.DISCONNECTED:
-            self._perform(self.session.start(self._now()))
+            self._tell(self.session.start, self._now())
 
     # --- what the network tells it ----------------------------------------------------------------------------------
 
@@ -137,31 +174,44 @@ class Device:
         self.link = link
         self._linked_at = self._now()
         self._views = {}
-        self._perform(self.session.connected(self._now()))
+        self._tell(self.session.connected, self._now())
 
     def refused(self) -> None:
-        self._perform(self.session.disconnected(self._now()))
+        self._tell(self.session.disconnected, self._now())
 
     def frame_arrived(self, link: Link, frame: bytes) -> None:
         if link is not self.link:
             return
         decoded = decode_server_frame(frame)
         self._observe(decoded)
-        self._perform(self.session.received(decoded, self._now()))
+        self._tell(self.session.received, decoded, self._now())
 
     def link_closed(self, link: Link) -> None:
         if link is self.link:
             self.link = None
             self._note("is disconnected")
-            self._perform(self.session.disconnected(self._now()))
+            self._tell(self.session.disconnected, self._now())
 
     def chats_listed(self, chat_ids: list[str] | None) -> None:
         if chat_ids is None:
-            self._perform(self.session.listing_failed(self._now()))
+            self._tell(self.session.listing_failed, self._now())
         else:
-            self._perform(self.session.chats_listed(chat_ids, self._now()))
+            self._tell(self.session.chats_listed, chat_ids, self._now())
 
     # --- inside -----------------------------------------------------------------------------------------------------
+
+    def _tell(self, event: Callable[P, list[Action]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Tells the session of an event and performs what it answers, unless power goes while it writes."""
+        if self._dark:
+            return
+        try:
+            actions = event(*args, **kwargs)
+        except PowerLost:
+            self._dark = True
+            self._note("loses power before a write")
+            self._power_lost(self)
+        else:
+            self._perform(actions)
 
     def _perform(self, actions: list[Action]) -> None:
         for action in actions:
@@ -182,9 +232,21 @@ class Device:
                     self._list_chats(self)
                 case Stopped(reason=reason):
                     self._note(f"stays away: {reason}")
+                case Failed():
+                    self._consider(action)
                 case _:
                     pass
         self._set_timer()
+
+    def _consider(self, failed: Failed) -> None:
+        decision = self._faults.decision()
+        if decision is not Decision.KEEP:
+            self.process.call_later(self._faults.considers_s(), self._decide, failed, decision)
+
+    def _decide(self, failed: Failed, decision: Decision) -> None:
+        self._note(f"{decision} {failed.chat_id} {failed.client_message_id[:8]}")
+        answer = self.session.discard if decision is Decision.DISCARD else self.session.resend
+        self._tell(answer, failed.chat_id, failed.client_message_id, self._now())
 
     def _hang_up(self) -> None:
         if self.link is None:
@@ -202,7 +264,7 @@ class Device:
         if self._timer_at != due:
             return  # an earlier one was set meanwhile
         self._timer_at = None
-        self._perform(self.session.timer(self._now()))
+        self._tell(self.session.timer, self._now())
 
     def _now(self) -> float:
         return self._loop.time()

@@ -199,6 +199,8 @@ def _draw_incidents(random: Random, profile: Profile, duration_s: float) -> tupl
     incidents = []
     for kind in IncidentKind:
         expected = profile.per_minute.get(kind, 0.0) * duration_s / 60.0
+        if kind is IncidentKind.SYNC and not expected:
+            continue  # it came later than the others: where it does not happen, seeds keep their worlds
         for _ in range(int(expected + random.random())):
             low, high = kind.duration_s
             incidents.append(

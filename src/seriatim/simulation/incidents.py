@@ -47,6 +47,7 @@ class Incidents:
             IncidentKind.SLOW_READER: self._slow_reader,
             IncidentKind.RECONNECT: self._reconnect,
             IncidentKind.CLOCK_JUMP: self._clock_jump,
+            IncidentKind.SYNC: self._sync_again,
         }
 
     def plan(self) -> None:
@@ -85,7 +86,7 @@ class Incidents:
             if not victim.process.alive:
                 return None
             victim.crash()
-            self._later(incident, self._revive, victim)
+            self._later(incident, self.revive, victim)
             return f"{victim.name} loses power"
         if not victim.up:
             return None
@@ -95,7 +96,7 @@ class Incidents:
         self._later(incident, victim.start)
         return f"{victim.name} crashes"
 
-    def _revive(self, device: Device) -> None:
+    def revive(self, device: Device) -> None:
         if not device.process.alive:
             device.restart()
 
@@ -243,6 +244,13 @@ class Incidents:
         random = self._world.random
         device.link.cut(gateway_after_s=DETECTION_S * random.random(), device_after_s=DETECTION_S * random.random())
         return f"{device.name}'s connection is cut"
+
+    def _sync_again(self, incident: Incident) -> str | None:
+        device = _one_of(self._world.devices, incident)
+        if not device.process.alive or device.process.paused:
+            return None
+        device.process.run(device.sync_again)
+        return f"{device.name} syncs again"
 
     # --- helpers ----------------------------------------------------------------------------------------------------
 

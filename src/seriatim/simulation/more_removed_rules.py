@@ -14,6 +14,7 @@ from seriatim.connection.registration import Registrations
 from seriatim.domain.breaker import Breaker
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.limits import PERSIST_DEADLINE_S, STORE_TIMEOUT_S
+from seriatim.domain.message import Message
 from seriatim.durability import express
 from seriatim.durability.express import Express
 from seriatim.durability.patience import Deadline
@@ -30,7 +31,8 @@ from seriatim.ports.message_log import Entry
 from seriatim.ports.one_step import Step
 from seriatim.protocol.client_actions import Action
 from seriatim.protocol.client_session import Alarm, ClientSession
-from seriatim.protocol.frames import Ack
+from seriatim.protocol.frames import Ack, MessageAck
+from seriatim.protocol.timeline import Timeline
 from seriatim.simulation.removed_rules import Patch
 
 # --- storing and publishing -----------------------------------------------------------------------------------------
@@ -178,6 +180,17 @@ def cursor_forgotten_on_removal() -> Sequence[Patch]:
     return [(Chats, "_removed", removed)]
 
 
+def cursor_goes_back() -> Sequence[Patch]:
+    original = ChatCursor.sync_started
+
+    def sync_started(self: ChatCursor, after: int) -> int:
+        epoch = original(self, after)
+        self._sent = 0
+        return epoch
+
+    return [(ChatCursor, "sync_started", sync_started)]
+
+
 def slow_never_closed() -> Sequence[Patch]:
     original = Outbound.assess
 
@@ -233,3 +246,23 @@ def no_list_on_resync() -> Sequence[Patch]:
         return []
 
     return [(ClientSession, "_ring", ring)]
+
+
+def ack_without_entry_ignored() -> Sequence[Patch]:
+    original = ClientSession._acknowledged
+
+    def acknowledged(self: ClientSession, frame: MessageAck, now: float) -> list[Action]:
+        known = self._outbox.find(frame.chat_id, frame.client_message_id.lower()) is not None
+        return original(self, frame, now) if known else []
+
+    return [(ClientSession, "_acknowledged", acknowledged)]
+
+
+def cursor_before_messages() -> Sequence[Patch]:
+    original = Timeline._extend
+
+    def extend(self: Timeline, fresh: list[Message], end: int) -> list[Message]:
+        self._store.advance_cursor(self.chat_id, end)
+        return original(self, fresh, end)
+
+    return [(Timeline, "_extend", extend)]

@@ -323,6 +323,27 @@ _ALL = (
         profile="members",
     ),
     Mutant(
+        name="cursor-goes-back",
+        removes="what a connection was sent stays counted, whatever the store loses",
+        hole="H5",
+        patches=more.cursor_goes_back,
+        profile="restore",
+    ),
+    Mutant(
+        name="ack-without-entry-ignored",
+        removes="an ack whose entry was given up is a message to be fetched",
+        hole="H18",
+        patches=more.ack_without_entry_ignored,
+        profile="regret",
+    ),
+    Mutant(
+        name="cursor-before-messages",
+        removes="a device stores messages before its cursor moves over them",
+        hole="H2",
+        patches=more.cursor_before_messages,
+        profile="crashes",
+    ),
+    Mutant(
         name="step-answered-early",
         removes="a send is answered once its step is kept",
         hole="H7",

@@ -51,6 +51,7 @@ class IncidentKind(StrEnum):
     SLOW_READER = "slow reader"
     RECONNECT = "reconnect"
     CLOCK_JUMP = "clock jump"
+    SYNC = "periodic sync"
 
     @property
     def duration_s(self) -> tuple[float, float]:
@@ -97,6 +98,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     misroute: float = 0.0  # per send: a process that does not own the chat gets it
     tail_s: float = 1.0  # the longest leg
     late_s: float = 4.0  # how far beyond its caller's patience a request may arrive
+    power_loss: float = 0.0  # per write of a device's store
     skew_s: float = 0.0  # wall clocks are wrong by up to this
     one_step: bool = False  # one ingest process, on a store that takes whole sends in one step
 
@@ -123,6 +125,7 @@ PROFILES: Mapping[str, Profile] = {
             wires=_CALM_WIRES,
             per_minute={IncidentKind.CRASH: 10.0, IncidentKind.PAUSE: 6.0},
             crash_in_call=0.002,
+            power_loss=0.01,
         ),
         Profile(
             name="store",
@@ -187,6 +190,19 @@ PROFILES: Mapping[str, Profile] = {
             per_minute={IncidentKind.MEMBERSHIP: 80.0, IncidentKind.RECONNECT: 20.0},
         ),
         Profile(
+            name="regret",
+            summary="people come and go, answers are late, clients send again soon, users give up what was refused",
+            wires={
+                **_CALM_WIRES,
+                WireKind.STORE: WireRates(tail=0.1),
+                WireKind.PUSH: WireRates(tail=0.25),
+                WireKind.RPC: WireRates(tail=0.1),
+            },
+            per_minute={IncidentKind.MEMBERSHIP: 120.0},
+            push_loss=0.2,
+            tail_s=3.0,
+        ),
+        Profile(
             name="slow",
             summary="clients stop reading for a while",
             wires=_CALM_WIRES,
@@ -198,6 +214,18 @@ PROFILES: Mapping[str, Profile] = {
             summary="a chat's counter row is lost and repaired",
             wires={kind: WireRates(lost_response=0.005, late=0.005, tail=0.02) for kind in WireKind},
             per_minute={IncidentKind.COUNTER_LOSS: 4.0, IncidentKind.CRASH: 2.0},
+        ),
+        Profile(
+            name="restore",
+            summary="chats lose their counter and newest messages while clients sync and the event log repeats itself",
+            wires={**_CALM_WIRES, WireKind.PUSH: WireRates(tail=0.2), WireKind.STORE: WireRates(tail=0.1)},
+            per_minute={
+                IncidentKind.COUNTER_LOSS: 9.0,
+                IncidentKind.SYNC: 60.0,
+                IncidentKind.REBALANCE: 20.0,
+                IncidentKind.SLOW_READER: 6.0,
+            },
+            tail_s=2.0,
         ),
         Profile(
             name="clocks",
@@ -220,7 +248,11 @@ PROFILES: Mapping[str, Profile] = {
 
 _INTENSITIES = (0.25, 0.5, 1.0, 1.0, 2.0)
 _RECIPES = (MIXED, EMBEDDED)
-_NARROW = ("churn",)  # more of what another profile has, for what is rare there: no part of any mixture
+_NARROW = (
+    "churn",
+    "regret",
+    "restore",
+)  # more of what another profile has, for what is rare there: no part of any mixture
 _ENTERS = 0.4  # chance of one profile to be part of a mixture
 _RATE_MAX = 0.2  # of one fault on one wire: beyond this nothing gets done, and nothing is learned
 
@@ -259,6 +291,7 @@ def mixture(random: Random) -> Profile:
         cut=_rate([(profile.cut, by) for profile, by in parts]),
         push_loss=_rate([(profile.push_loss, by) for profile, by in parts]),
         misroute=_rate([(profile.misroute, by) for profile, by in parts]),
+        power_loss=_rate([(profile.power_loss, by) for profile, by in parts]),
         tail_s=max(profile.tail_s for profile in profiles),
         late_s=max(profile.late_s for profile in profiles),
         skew_s=max(profile.skew_s for profile in profiles),

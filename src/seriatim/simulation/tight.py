@@ -64,13 +64,17 @@ LIMIT_SETS: Mapping[str, Sequence[Number]] = {
         (chat_cursor, "HELD_MESSAGES_MAX", 5),
     ),
 }
+# What the worlds of a narrow profile have in addition.
+PROFILE_LIMITS: Mapping[str, Sequence[Number]] = {
+    "regret": ((limits, "CLIENT_SEND_UNANSWERED_S", 1),),  # a second try leaves before the first is answered
+}
 USUAL = 0.5  # of the worlds; the rest share the other sets
 
 _high_water = 0
 
 
 @contextmanager
-def tight_limits(chance: float = 0.0) -> Iterator[None]:
+def tight_limits(chance: float = 0.0, profile: str = "") -> Iterator[None]:
     """`chance` in [0, 1) picks the set. Also watches every outbound buffer: `high_water` is the fullest one since."""
     global _high_water
     _high_water = 0
@@ -91,7 +95,7 @@ def tight_limits(chance: float = 0.0) -> Iterator[None]:
 
     before: list[tuple[object, str, int]] = []
     try:
-        for module, name, value in (*_ALWAYS, *LIMIT_SETS[limit_set(chance)]):
+        for module, name, value in (*_ALWAYS, *LIMIT_SETS[limit_set(chance)], *PROFILE_LIMITS.get(profile, ())):
             before.append((module, name, getattr(module, name)))
             setattr(module, name, value)
         outbound.Outbound.push = watched_push  # type: ignore[method-assign]

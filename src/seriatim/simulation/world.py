@@ -25,6 +25,7 @@ from seriatim.simulation.cluster import (
     servers_of,
 )
 from seriatim.simulation.device import Device
+from seriatim.simulation.device_faults import DeviceFaults
 from seriatim.simulation.dialing import Network
 from seriatim.simulation.ends import live_connections, nothing_left_behind, unfinished
 from seriatim.simulation.faults import Faults, profile_named
@@ -62,7 +63,7 @@ def run_schedule(
         from seriatim.simulation.mutants import MUTANTS
 
         removed = MUTANTS[mutant].apply()
-    with removed, tight_limits(Random(seed ^ 0x71647).random()):
+    with removed, tight_limits(Random(seed ^ 0x71647).random(), profile):
         return World(seed, profile, trace or Trace()).run()
 
 
@@ -90,6 +91,7 @@ class World:
         self.fanouts = [server for server in fanouts if isinstance(server, FanoutServer)]
         self.api = next(server for server in apis if isinstance(server, ApiServer))
         self.network = Network(self.loop, self.random, self.faults, self.gateways, self.api, self.history)
+        self.device_faults = DeviceFaults(Random(seed ^ 0xDA12C), self.faults)
         self.users = [f"user_{letter}" for letter in "abcd"[: 2 + self._upto(3)]]
         chats = 1 + self._upto(3 if self.random.random() < CROWDED else 2)
         self.chats = [f"chat_{number}" for number in range(1, 1 + chats)]
@@ -334,7 +336,18 @@ class World:
             trace=self.trace,
             dial=self.network.dial,
             list_chats=self.network.list_chats,
+            faults=self.device_faults,
+            power_lost=self._power_lost,
         )
+
+    def _power_lost(self, device: Device) -> None:
+        """It went dark in the middle of its own step, so the world turns it off."""
+        self.at(self.loop.time(), self._turn_off, device)
+
+    def _turn_off(self, device: Device) -> None:
+        if device.process.alive:
+            device.crash()
+            self.at(self.loop.time() + self.device_faults.powerless_s(), self.incidents.revive, device)
 
     def _crash_and_restart(self, server: Server) -> None:
         server.crash()
