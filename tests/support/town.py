@@ -27,6 +27,7 @@ from seriatim.fanout.service import FanoutService
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Partition, Record
 from seriatim.ports.push import Delivery, Parcel
 from seriatim.simulation.device import Device
+from seriatim.simulation.device_faults import DeviceFaults
 from seriatim.simulation.faults import Faults
 from seriatim.simulation.history import History
 from seriatim.simulation.link import Link
@@ -77,6 +78,8 @@ class Town(Bench):
         self.registry = MemoryRegistry()
         self.channels = MemoryChannels()
         self.calm = Faults(Random(1), Profile(name="calm", summary="nothing fails", half_way=0.0), duration_s=0.0)
+        self.no_faults = Faults(Random(1), Profile(name="none", summary="nothing ever fails"), duration_s=0.0)
+        self.no_faults.stop()
         self.history = History(loop, Trace())  # links and devices report to one; nobody asks it here
         self.gateways: list[GatewayHost] = []
 
@@ -135,6 +138,8 @@ class Town(Bench):
             trace=Trace(),
             dial=self._dial,
             list_chats=self._list_chats,
+            faults=DeviceFaults(Random(name), self.no_faults),
+            power_lost=Device.crash,
         )
         device.start()
         return device

@@ -45,7 +45,7 @@ PAGE_SLOTS = 3
 
 
 class RecordingStore(MemoryClientStore):
-    """A device's disk. It outlives the device's crashes and notes when what was stored. Power may go before any write."""
+    """A device's disk. It outlives crashes and notes when what was stored. Power may go before any write."""
 
     def __init__(
         self, user_id: str, device: str, history: History, now: Callable[[], float], before_write: Callable[[], None]
