@@ -306,8 +306,17 @@ class DroppingTheUser(_Registering):
     """Unregistering one connection deletes the whole set of its user."""
 
     class kind(MemoryRegistry):
-        def unregister(self, registration: Registration) -> None:
+        def unregister(self, registration: Registration, now_ms: int) -> None:
             self._user_sets.pop(registration.user_id, None)
+
+
+class RevivingTheUnregistered(_Registering):
+    """A renewal that crosses the end of its connection is applied last."""
+
+    class kind(MemoryRegistry):
+        def unregister(self, registration: Registration, now_ms: int) -> None:
+            super().unregister(registration, now_ms)
+            self._ended.clear()
 
 
 class KeepingTheOldVersion(_Registering):

@@ -56,6 +56,11 @@ BROKEN = (
     broken(_ROUTES, broken_events.KeepingTheDeadListed, "a_living_device_does_not_revive_a_dead_one"),
     broken(_ROUTES, broken_events.OnlyExpiring, "a_heartbeat_rebuilds_the_registration_after_a_loss"),
     broken(_ROUTES, broken_events.DroppingTheUser, "an_unregistered_connection_is_gone_and_its_siblings_stay"),
+    broken(
+        _ROUTES,
+        broken_events.RevivingTheUnregistered,
+        "a_renewal_that_is_applied_after_the_unregistering_changes_nothing",
+    ),
     broken(_ROUTES, broken_events.KeepingTheOldVersion, "a_new_list_replaces_the_old_one_together_with_its_version"),
     broken(_ROUTES, broken_events.AddingToTheOldList, "a_new_list_replaces_the_old_one_together_with_its_version"),
     broken(_ROUTES, broken_events.CachingForEver, "cached_members_are_forgotten_after_their_lifetime"),

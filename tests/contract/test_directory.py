@@ -77,6 +77,21 @@ async def an_unregistered_connection_is_gone_and_its_siblings_stay(engine: Direc
 
 
 @SUITE.promise
+async def a_renewal_that_is_applied_after_the_unregistering_changes_nothing(engine: DirectoryEngine) -> None:
+    """A `register` of the same connection that is applied later, within `REGISTRATION_TTL_S`, changes nothing."""
+    await engine.directory().register([connection("phone"), connection("laptop")], timeout_s=SOON_S)
+    await engine.directory().unregister(connection("phone"), timeout_s=SOON_S)
+    await engine.directory().register([connection("phone"), connection("laptop")], timeout_s=SOON_S)
+    assert await names(engine) == ["laptop"]
+    await engine.pass_time(REGISTRATION_TTL_S - 1)
+    await engine.directory().register([connection("phone")], timeout_s=SOON_S)
+    assert await names(engine) == ["laptop"]
+    await engine.directory().unregister(connection("tablet"), timeout_s=SOON_S)
+    await engine.directory().register([connection("tablet")], timeout_s=SOON_S)
+    assert await names(engine) == ["laptop"]
+
+
+@SUITE.promise
 async def a_living_device_does_not_revive_a_dead_one(engine: DirectoryEngine) -> None:
     """Live connections of each user; users without any are left out. What is expired is removed on sight."""
     directory = engine.directory()

@@ -28,7 +28,10 @@ class Directory(Protocol):
         ...
 
     async def unregister(self, registration: Registration, *, timeout_s: float) -> None:
-        """The connection is not found any more; the user's other connections are."""
+        """The connection is not found any more; the user's other connections are.
+
+        A `register` of the same connection that is applied later, within `REGISTRATION_TTL_S`, changes nothing.
+        """
         ...
 
     async def connections(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Sequence[Registration]]:

@@ -23,6 +23,7 @@ from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.wire import Wire
 from seriatim.fanout.observer import Unobserved as FanoutUnobserved
 from seriatim.fanout.service import FanoutService
+from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, EventWriter, Record
 from seriatim.ports.push import Delivery, Parcel
 from seriatim.simulation.faults import Faults
@@ -47,8 +48,33 @@ class Stores:
     def __init__(self, history: History) -> None:
         self.store = MemoryStore(history)
         self.broker = MemoryBroker(PARTITIONS, history)
-        self.registry = MemoryRegistry()
+        self.registry = WatchedRegistry(history)
         self.channels = MemoryChannels()
+
+
+class WatchedRegistry(MemoryRegistry):
+    """Shows the history a connection that is registered after it was unregistered."""
+
+    def __init__(self, history: History) -> None:
+        super().__init__()
+        self._history = history
+        self._unregistered: dict[str, None] = {}
+
+    def wipe(self) -> None:
+        super().wipe()
+        self._unregistered.clear()
+
+    def register(self, registrations: Sequence[Registration], now_ms: int) -> None:
+        super().register(registrations, now_ms)
+        for each in registrations:
+            if each.connection_id in self._unregistered and each.connection_id in self._connections:
+                self._history.violate(
+                    "unregistered_stays_gone", f"{each.connection_id} was unregistered, and is registered again"
+                )
+
+    def unregister(self, registration: Registration, now_ms: int) -> None:
+        super().unregister(registration, now_ms)
+        self._unregistered[registration.connection_id] = None
 
 
 class Server:

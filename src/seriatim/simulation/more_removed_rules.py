@@ -22,6 +22,7 @@ from seriatim.durability.pipeline import ChatPipeline, Pending
 from seriatim.durability.reads import MemberReads
 from seriatim.durability.reconcile import Reconciler
 from seriatim.durability.slots import Lease, SlotWriter
+from seriatim.engines.memory.directory import MemoryRegistry
 from seriatim.engines.memory.one_step import MemoryStep
 from seriatim.fanout import recipients
 from seriatim.operations.counters import CounterDoctor
@@ -226,6 +227,16 @@ def never_unregisters() -> Sequence[Patch]:
         self._ours.pop(registration.connection_id, None)
 
     return [(Registrations, "remove", remove)]
+
+
+def renewal_revives() -> Sequence[Patch]:
+    original = MemoryRegistry.unregister
+
+    def unregister(self: MemoryRegistry, registration: Registration, now_ms: int) -> None:
+        original(self, registration, now_ms)
+        self._ended.clear()
+
+    return [(MemoryRegistry, "unregister", unregister)]
 
 
 def echo_to_origin() -> Sequence[Patch]:

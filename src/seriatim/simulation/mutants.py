@@ -309,6 +309,13 @@ _ALL = (
         profile="network",
     ),
     Mutant(
+        name="renewal-revives",
+        removes="a renewal does not bring back a connection that was unregistered",
+        hole="H10",
+        patches=more.renewal_revives,
+        profile="network",
+    ),
+    Mutant(
         name="echo-to-origin",
         removes="the connection that sent a message gets its ack, not its echo",
         hole="H18",

@@ -1,13 +1,21 @@
 """What a gateway repeats: registering, so that sockets are not deaf, and probing, so that no loss stays (H9, S43)."""
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from seriatim.connection.observe import Unobserved
 from seriatim.connection.probe import Probe
+from seriatim.connection.registration import Registrations
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.limits import PROBE_CHATS_MAX
-from tests.unit.connection.doubles import CHAT, FakeDurability
-from tests.unit.connection.kit import World, a_sync, ask, virtual_time, with_world
+from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.memory.wire import Wire
+from seriatim.ports.directory import Registration
+from tests.unit.connection.doubles import CHAT, FakeDurability, FakePush
+from tests.unit.connection.kit import World, a_sync, ask, turns, virtual_time, with_world
+
+T = TypeVar("T")
 
 
 @with_world
@@ -37,6 +45,53 @@ async def test_a_connection_that_left_is_not_registered_again(world: World) -> N
     connection.lost()
     await asyncio.sleep(100)
     assert world.directory.registered == {}
+
+
+@virtual_time
+async def test_w2_a_renewal_that_crosses_the_end_of_its_connection_and_is_applied_last_revives_nothing() -> None:
+    registry, wire = MemoryRegistry(), _LateWire()
+    registrations = Registrations(MemoryDirectory(registry, wire, lambda: 0), FakePush(), Unobserved())
+    phone, laptop = _registration("phone"), _registration("laptop")
+    await registrations.add(phone)
+    await registrations.add(laptop)
+    wire.late = "register"
+    renewing = asyncio.create_task(registrations.renew())
+    await turns()
+    await registrations.remove(phone)
+    wire.arrive.set()
+    await renewing
+    assert registry.connections(["user_1"], 0) == {"user_1": (laptop,)}
+
+
+class _LateWire(Wire):
+    """Calls of one kind are applied when `arrive` is set."""
+
+    def __init__(self) -> None:
+        self.late = ""
+        self.arrive = asyncio.Event()
+
+    async def call(
+        self,
+        operation: str,
+        apply: Callable[[], T],
+        *,
+        timeout_s: float,
+        finish: Callable[[], None] | None = None,
+    ) -> T:
+        if operation == self.late:
+            await self.arrive.wait()
+        return await super().call(operation, apply, timeout_s=timeout_s, finish=finish)
+
+
+def _registration(connection_id: str) -> Registration:
+    return Registration(
+        connection_id=connection_id,
+        user_id="user_1",
+        device_id=f"device_{connection_id}",
+        session_id="sess_1",
+        gateway_id="gw_1",
+        connected_at="2026-01-30T14:30:00.000Z",
+    )
 
 
 @with_world

@@ -49,6 +49,19 @@ async def test_a_registration_is_three_keys_with_a_lifetime(client: RedisClient,
     }
 
 
+async def test_w2_a_renewal_that_reaches_redis_after_the_unregistering_does_not_revive_the_connection(
+    redis: Redis, client: RedisClient, directory: RedisDirectory
+) -> None:
+    """By another link, as after a broken one whose last commands Redis had not read yet."""
+    await directory.register([connection("phone"), connection("laptop")], timeout_s=SOON_S)
+    await directory.unregister(connection("phone"), timeout_s=SOON_S)
+    async with client_of(redis.url) as broken:
+        await RedisDirectory(broken).register([connection("phone"), connection("laptop")], timeout_s=SOON_S)
+    assert await directory.connections(["user_1"], timeout_s=SOON_S) == {"user_1": [connection("laptop")]}
+    assert list(await directory.gateway_connections("gw_1", timeout_s=SOON_S)) == [connection("laptop")]
+    assert (await lifetimes_s(client))["connection:phone"] == 60  # the mark of its end expires as well
+
+
 async def test_members_and_their_version_live_equally_long(client: RedisClient, directory: RedisDirectory) -> None:
     await directory.cache_members("chat_1", CachedMembers(7, ("user_1", "user_2")), timeout_s=SOON_S)
     assert await lifetimes_s(client) == {"chat_members:{chat_1}": 300, "chat_members_version:{chat_1}": 300}

@@ -27,7 +27,9 @@ class MemoryDirectory:
         await self._wire.call("register", lambda: self._registry.register(given, self._now_ms()), timeout_s=timeout_s)
 
     async def unregister(self, registration: Registration, *, timeout_s: float) -> None:
-        await self._wire.call("unregister", partial(self._registry.unregister, registration), timeout_s=timeout_s)
+        await self._wire.call(
+            "unregister", lambda: self._registry.unregister(registration, self._now_ms()), timeout_s=timeout_s
+        )
 
     async def connections(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Sequence[Registration]]:
         asked = tuple(user_ids)
@@ -57,6 +59,7 @@ class MemoryRegistry:
         self._connections: dict[str, tuple[Registration, int]] = {}
         self._user_sets: dict[str, _ExpiringSet] = {}
         self._gateway_sets: dict[str, _ExpiringSet] = {}
+        self._ended: dict[str, int] = {}  # connections that were unregistered, and until when that is remembered
         self._members: dict[str, tuple[CachedMembers, int]] = {}
 
     def wipe(self) -> None:
@@ -64,15 +67,20 @@ class MemoryRegistry:
         self._connections.clear()
         self._user_sets.clear()
         self._gateway_sets.clear()
+        self._ended.clear()
         self._members.clear()
 
     def register(self, registrations: Sequence[Registration], now_ms: int) -> None:
         for each in registrations:
+            if now_ms < self._ended.get(each.connection_id, 0):
+                continue
             self._connections[each.connection_id] = (each, now_ms + _REGISTRATION_TTL_MS)
             _add(self._user_sets, each.user_id, each.connection_id, now_ms)
             _add(self._gateway_sets, each.gateway_id, each.connection_id, now_ms)
 
-    def unregister(self, registration: Registration) -> None:
+    def unregister(self, registration: Registration, now_ms: int) -> None:
+        _drop_expired(self._ended, now_ms)
+        self._ended[registration.connection_id] = now_ms + _REGISTRATION_TTL_MS
         self._connections.pop(registration.connection_id, None)
         _discard(self._user_sets, registration.user_id, registration.connection_id)
         _discard(self._gateway_sets, registration.gateway_id, registration.connection_id)
@@ -159,6 +167,12 @@ class _ExpiringSet:
         self.expires_ms = 0
         self.live: tuple[Registration, ...] = ()
         self.live_until_ms = 0
+
+
+def _drop_expired(ended: dict[str, int], now_ms: int) -> None:
+    """Oldest first. Clocks that disagree keep an entry a little longer."""
+    while ended and ended[oldest := next(iter(ended))] <= now_ms:
+        del ended[oldest]
 
 
 def _add(sets: dict[str, _ExpiringSet], name: str, connection_id: str, now_ms: int) -> None:

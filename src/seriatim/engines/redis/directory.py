@@ -1,5 +1,7 @@
 """`Directory` in Redis. `connection:{id}` alone decides whether a connection lives; the sets say where to look.
 
+An empty `connection:{id}` says that the connection has ended, for as long as a renewal of it may still be on its way.
+
 Every key is used by itself, so that a sharded Redis would do; list and version of a chat share a hash tag and a script.
 """
 
@@ -23,6 +25,11 @@ if #ARGV > 2 then
   redis.call('SET', KEYS[2], ARGV[2], 'EX', ARGV[1])
 end
 """
+# A connection that ended leaves an empty entry: a renewal that is applied after it finds that, and writes nothing.
+_ENDED = ""
+_REGISTER = """
+if redis.call('GET', KEYS[1]) ~= '' then redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2]) end
+"""
 _CACHED = "return {redis.call('GET', KEYS[2]), redis.call('SMEMBERS', KEYS[1])}"
 
 
@@ -33,7 +40,14 @@ class RedisDirectory(Directory):
     async def register(self, registrations: Sequence[Registration], *, timeout_s: float) -> None:
         """The same for a newcomer and for a heartbeat: after a loss the heartbeat brings everything back."""
         commands: list[Command] = [
-            ("SET", _connection_key(each.connection_id), _ENCODER.encode(_entry(each)), "EX", _REGISTRATION_TTL_S)
+            (
+                "EVAL",
+                _REGISTER,
+                1,
+                _connection_key(each.connection_id),
+                _ENCODER.encode(_entry(each)),
+                _REGISTRATION_TTL_S,
+            )
             for each in registrations
         ]
         for key, connection_ids in _sets(registrations).items():
@@ -43,7 +57,7 @@ class RedisDirectory(Directory):
     async def unregister(self, registration: Registration, *, timeout_s: float) -> None:
         connection_id = registration.connection_id
         commands: list[Command] = [
-            ("DEL", _connection_key(connection_id)),
+            ("SET", _connection_key(connection_id), _ENDED, "EX", _REGISTRATION_TTL_S),
             ("SREM", _user_key(registration.user_id), connection_id),
             ("SREM", _gateway_key(registration.gateway_id), connection_id),
         ]
@@ -144,8 +158,8 @@ def _entry(registration: Registration) -> _Entry:
 
 
 def _registration(connection_id: str, reply: Reply) -> Registration | None:
-    """None for an entry that is gone, and for one that is not ours and leads nowhere."""
-    if not isinstance(reply, bytes):
+    """None for an entry that is gone or has ended, and for one that is not ours and leads nowhere."""
+    if not reply or not isinstance(reply, bytes):
         return None
     try:
         entry = _DECODER.decode(reply)
