@@ -23,6 +23,7 @@ from tools.engines.ports import HOST
 from tools.engines.redis import Redis
 
 PATIENCE_S = 5.0
+FAILOVER_S = 30.0
 SERVICE = "chat"
 
 
@@ -66,6 +67,17 @@ async def until_it_answers(client: RedisClient) -> None:
                 return await client.ping(timeout_s=1)
             except ServiceUnavailable:
                 await asyncio.sleep(0.02)
+
+
+async def replicate(redis: Redis, replica: Redis) -> None:
+    """Returns once the replica has what the primary has."""
+    async with client_of(redis.url) as primary, client_of(replica.url) as second:
+        await ask(primary, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
+        await ask(second, "REPLICAOF", HOST, redis.port)
+        assert await ask(primary, "SET", "a", "1") == b"OK"
+        async with asyncio.timeout(FAILOVER_S):
+            while await ask(primary, "WAIT", 1, 100) != 1:
+                await ask(primary, "SET", "a", "1")
 
 
 class Sentinel(Redis):

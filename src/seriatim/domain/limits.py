@@ -228,6 +228,7 @@ REDIS_DIAL_S = 2.0  # connecting and signing in, whoever waits for it
 REDIS_REDIAL_S = 0.1  # after a failed dial calls fail at once: fanout skips on, instead of waiting for every record
 REDIS_SENTINEL_S = 0.5  # one sentinel's answer; then the next is asked
 REDIS_SILENCE_S = 0.9  # it owes an answer and says nothing: the link is given up. Just under what most callers wait
+REDIS_ROLE_S = 2.0  # a server in use is asked so often whether it is still the primary; reads would never notice
 REDIS_WAITING_COMMANDS_MAX = 100_000  # unanswered on one link, about 20 MB; full: refused, nothing is sent
 REDIS_UNSENT_BYTES_MAX = 16_777_216  # kept for a server that does not read; full: refused, nothing is sent
 REDIS_PING_S = 5.0  # a subscription hears nothing in a quiet night: so it asks

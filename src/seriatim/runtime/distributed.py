@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from functools import cached_property
 from pathlib import Path
 
-from seriatim.domain.errors import SeriatimError
+from seriatim.domain.errors import SeriatimError, ServiceUnavailable
 from seriatim.domain.limits import KAFKA_ADMIN_S, STORE_TIMEOUT_S
 from seriatim.ports.accounts import Sessions
 from seriatim.ports.clock import Clock
@@ -53,6 +53,7 @@ try:
     from seriatim.engines.redis.client import RedisClient
     from seriatim.engines.redis.dial import Dialer as RedisDialer
     from seriatim.engines.redis.directory import RedisDirectory
+    from seriatim.engines.redis.link import Unsupported
     from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
     from seriatim.engines.redis.quotas import RedisQuotas
     from seriatim.engines.redis.revocations import RedisRevocations
@@ -178,13 +179,21 @@ class DistributedWorld(World):
 
     async def reach(self) -> None:
         if self._has(_WITH_DIRECTORY):
-            await self._redis.ping(timeout_s=STORE_TIMEOUT_S)
+            await self._reach_redis()
             await self._warn_of_eviction()
         if self._has(_WITH_STORE):
             await self._ask_store(STORE_TIMEOUT_S)
             await asyncio.to_thread(check_partitions, self._kafka, PARTITIONS, timeout_s=KAFKA_ADMIN_S)
             if self._settings.env == "prod":
                 await self._refuse_fragile_topics()
+
+    async def _reach_redis(self) -> None:
+        try:
+            await self._redis.ping(timeout_s=STORE_TIMEOUT_S)
+        except ServiceUnavailable as error:
+            if isinstance(error.__cause__, Unsupported):
+                raise CannotStart(str(error.__cause__)) from error
+            raise
 
     async def _warn_of_eviction(self) -> None:
         policy = await self._redis.eviction_policy(timeout_s=STORE_TIMEOUT_S)
@@ -220,7 +229,7 @@ class DistributedWorld(World):
         if self._has(_WITH_STORE):
             found["store"] = await _answers(lambda: self._ask_store(STORE_TIMEOUT_S))
         if self._has(_WITH_DIRECTORY):
-            found["directory"] = await _answers(lambda: self._redis.ping(timeout_s=STORE_TIMEOUT_S))
+            found["directory"] = await _answers(lambda: self._redis.write(timeout_s=STORE_TIMEOUT_S))
         if self._lag is not None:
             # It has been given partitions, and the log was there when it was last asked.
             found["events"] = self._metrics.fanout.rebalances > 0 and self._lag.answers

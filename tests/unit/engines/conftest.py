@@ -7,6 +7,7 @@ import pytest
 
 from seriatim.engines.embedded.folder import Folder
 from tests.support.real_engines import real_engines
+from tests.support.real_redis import Shard
 from tests.unit.engines.slow_disk import SlowDisk
 from tools.engines.redis import Redis
 
@@ -31,4 +32,12 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
     with real_engines():
         Redis(tmp_path).require()
     with Redis.started(tmp_path / "redis") as engine:
+        yield engine
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Iterator[Shard]:
+    with real_engines():
+        Shard(tmp_path).require()
+    with Shard.started(tmp_path / "shard") as engine:
         yield engine

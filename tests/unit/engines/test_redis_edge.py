@@ -1,15 +1,16 @@
 """Quotas and revocations in a real Redis: what the contract cannot see, and what is left after a loss."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 
 import pytest
 
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.domain.limits import ACCESS_TOKEN_S, TOKEN_ISSUED_LEEWAY_S
 from seriatim.domain.message import TEXT, Message
+from seriatim.engines.redis import dial
 from seriatim.engines.redis.client import RedisClient
 from seriatim.engines.redis.directory import RedisDirectory
 from seriatim.engines.redis.link import Command, Reply
@@ -21,7 +22,6 @@ from seriatim.ports.push import Delivery
 from seriatim.ports.quotas import Tally
 from seriatim.ports.revocations import Verdict
 from tests.support.hand_clock import NOON_MS, HandClock
-from tests.support.real_engines import real_engines
 from tests.support.real_redis import Shard, ask, client_of, dialer, until_it_answers
 from tools.engines.redis import Redis
 
@@ -192,29 +192,30 @@ async def test_a_dead_redis_says_nothing_about_revocations(redis: Redis, revocat
 # --- shards ----------------------------------------------------------------------------------------------------------
 
 
-async def test_routing_and_quotas_use_no_command_that_spans_two_shards(tmp_path: Path) -> None:
-    with real_engines():
-        Shard(tmp_path).require()
-    with Shard.started(tmp_path / "shard") as redis:
-        async with client_of(redis.url) as client:
-            await ask(client, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
-            await until_it_serves(client)
-            directory, phone = RedisDirectory(client), registration("phone")
-            await directory.register([phone, registration("laptop")], timeout_s=SOON_S)
-            await ask(client, "DEL", "connection:laptop")
-            assert await directory.connections(["user_1", "user_2"], timeout_s=SOON_S) == {"user_1": [phone]}
-            assert list(await directory.gateway_connections("gw_1", timeout_s=SOON_S)) == [phone]
-            await directory.unregister(phone, timeout_s=SOON_S)
-            members = CachedMembers(7, ("user_1",))
-            await directory.cache_members("chat_1", members, timeout_s=SOON_S)
-            assert await directory.cached_members(["chat_1", "chat_2"], timeout_s=SOON_S) == {"chat_1": members}
-            await directory.forget_members("chat_1", timeout_s=SOON_S)
-            parcels = [(gateway_id, delivery()) for gateway_id in ("gw_1", "gw_2")]
-            assert list(await RedisPush(client).publish(parcels, timeout_s=SOON_S)) == [False, False]
-            quotas = RedisQuotas(client)
-            assert await quotas.hit("rl:a", window_s=60, timeout_s=SOON_S) == Tally(1, 60)
-            assert await quotas.slide("rl:a", limit=3, window_s=60, timeout_s=SOON_S) == Tally(1, 60)
-            await quotas.lock("rl:c", seconds=60, timeout_s=SOON_S)
+async def test_routing_and_quotas_use_no_command_that_spans_two_shards(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster is refused, since no client of ours follows its redirections. This is what supporting one rests on."""
+    monkeypatch.setattr(dial, "_CLUSTER", re.compile(rb"(?!)"))
+    async with client_of(shard.url) as client:
+        await ask(client, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+        await until_it_serves(client)
+        directory, phone = RedisDirectory(client), registration("phone")
+        await directory.register([phone, registration("laptop")], timeout_s=SOON_S)
+        await ask(client, "DEL", "connection:laptop")
+        assert await directory.connections(["user_1", "user_2"], timeout_s=SOON_S) == {"user_1": [phone]}
+        assert list(await directory.gateway_connections("gw_1", timeout_s=SOON_S)) == [phone]
+        await directory.unregister(phone, timeout_s=SOON_S)
+        members = CachedMembers(7, ("user_1",))
+        await directory.cache_members("chat_1", members, timeout_s=SOON_S)
+        assert await directory.cached_members(["chat_1", "chat_2"], timeout_s=SOON_S) == {"chat_1": members}
+        await directory.forget_members("chat_1", timeout_s=SOON_S)
+        parcels = [(gateway_id, delivery()) for gateway_id in ("gw_1", "gw_2")]
+        assert list(await RedisPush(client).publish(parcels, timeout_s=SOON_S)) == [False, False]
+        quotas = RedisQuotas(client)
+        assert await quotas.hit("rl:a", window_s=60, timeout_s=SOON_S) == Tally(1, 60)
+        assert await quotas.slide("rl:a", limit=3, window_s=60, timeout_s=SOON_S) == Tally(1, 60)
+        await quotas.lock("rl:c", seconds=60, timeout_s=SOON_S)
 
 
 class Overtaken(RedisClient):

@@ -16,12 +16,20 @@ from seriatim.engines.redis.revocations import RedisRevocations
 from seriatim.ports.push import Parcel
 from seriatim.ports.revocations import Verdict
 from tests.support.hand_clock import HandClock
-from tests.support.real_redis import SERVICE, Sentinel, ask, client_of, until, until_it_answers
+from tests.support.real_redis import (
+    FAILOVER_S,
+    SERVICE,
+    Sentinel,
+    ask,
+    client_of,
+    replicate,
+    until,
+    until_it_answers,
+)
 from tools.engines.ports import HOST, spare_port
 from tools.engines.redis import Redis
 
 SOON_S = 5.0
-FAILOVER_S = 30.0
 
 
 @pytest.fixture
@@ -117,16 +125,6 @@ async def test_a_sentinel_that_hangs_is_passed_over(
             await client.ping(timeout_s=SOON_S)
     finally:
         hanging.kill()
-
-
-async def replicate(redis: Redis, replica: Redis) -> None:
-    async with client_of(redis.url) as primary, client_of(replica.url) as second:
-        await ask(primary, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
-        await ask(second, "REPLICAOF", HOST, redis.port)
-        assert await ask(primary, "SET", "a", "1") == b"OK"
-        async with asyncio.timeout(FAILOVER_S):
-            while await ask(primary, "WAIT", 1, 100) != 1:
-                await ask(primary, "SET", "a", "1")
 
 
 async def until_it_knows_a_replica(sentinel: Sentinel) -> None:

@@ -12,9 +12,11 @@ from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.runtime.distributed import DistributedWorld
 from seriatim.runtime.metrics import Metrics
 from seriatim.runtime.roles import Role
+from seriatim.runtime.server import CannotStart
 from seriatim.runtime.settings import Settings
 from tests.support.cut_line import CutLine
-from tests.support.real_redis import ask, client_of, real_redis
+from tests.support.real_engines import real_engines
+from tests.support.real_redis import Shard, ask, client_of, real_redis
 
 NOWHERE = "127.0.0.1:1"  # nobody listens on this port
 SLACK_S = 1.0  # of a busy machine
@@ -113,6 +115,29 @@ async def test_a_redis_that_would_forget_what_it_must_not_is_warned_of_at_the_st
             finally:
                 await ask(client, "CONFIG", "SET", "maxmemory-policy", "noeviction")
         assert caplog.messages == ["redis_evicts"]
+
+
+async def test_b5_a_process_does_not_start_with_a_node_of_a_cluster_and_says_why(tmp_path: Path) -> None:
+    with real_engines():
+        Shard(tmp_path).require()
+    with Shard.started(tmp_path / "shard") as shard:
+        async with CutLine(shard.port) as line, world_of(Role.GATEWAY, line, tmp_path) as (world, _):
+            with pytest.raises(CannotStart, match="cluster-enabled no"):
+                await world.reach()
+            assert not await _directory(world)
+
+
+async def test_a_redis_that_is_full_fails_the_directory_until_there_is_room(tmp_path: Path) -> None:
+    redis = await asyncio.to_thread(real_redis)
+    async with CutLine(redis.port) as line, world_of(Role.GATEWAY, line, tmp_path) as (world, _):
+        assert await _directory(world)
+        async with client_of(redis.url) as client:
+            await ask(client, "CONFIG", "SET", "maxmemory", 1)
+            try:
+                assert not await _directory(world)
+            finally:
+                await ask(client, "CONFIG", "SET", "maxmemory", 0)
+        assert await _directory(world)
 
 
 async def test_ingest_does_not_ask_for_redis_at_all(tmp_path: Path) -> None:

@@ -13,12 +13,22 @@ import msgspec
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.engines.redis.dial import Dialer
-from seriatim.engines.redis.link import Command, Link, NoAnswer, RedisTrouble, RefusedByServer, Reply, Unreachable
+from seriatim.engines.redis.link import (
+    Command,
+    Demoted,
+    Link,
+    NoAnswer,
+    RedisTrouble,
+    RefusedByServer,
+    Reply,
+    Unreachable,
+)
 
 _AWAY = "the routing store is away; try again soon"
 _UNKNOWN = "the routing store did not answer in time; try again"
 _WRONG_SERVER = ("LOADING", "MASTERDOWN", "READONLY")
 """Answers of a server that is not, or not yet, the one to talk to. The next call looks for it anew."""
+_READINESS_KEY, _READINESS_KEPT_S = "readiness", 60
 _POLICY = re.compile(rb"^maxmemory_policy:(\S+)", re.MULTILINE)
 
 
@@ -38,6 +48,7 @@ class RedisClient:
         self._dialing: asyncio.Task[Link] | None = None
         self._trouble: RedisTrouble = Unreachable("nobody dialled yet")
         self._next_dial_at = 0.0
+        self._ask_role_at = 0.0
         self._is_closed = False
         self.failed_calls = 0  # for metrics
 
@@ -54,7 +65,10 @@ class RedisClient:
         deadline = Deadline(timeout_s)
         try:
             link = await self._connected(deadline)
-            replies = await link.call(commands, timeout_s=deadline.left_s())
+            if asyncio.get_running_loop().time() >= self._ask_role_at:
+                replies = await self._with_role(link, commands, deadline)
+            else:
+                replies = await link.call(commands, timeout_s=deadline.left_s())
             _check(replies, link)
             return Answer(replies, link.server_id)
         except NoAnswer as trouble:
@@ -73,6 +87,10 @@ class RedisClient:
         """For readiness: returns if Redis does. It also makes the first connection before anybody waits for it."""
         await self.call([("PING",)], timeout_s=timeout_s)
 
+    async def write(self, *, timeout_s: float) -> None:
+        """For readiness: returns if Redis takes a write. One that is full still answers a ping."""
+        await self.call([("SET", _READINESS_KEY, "1", "EX", _READINESS_KEPT_S)], timeout_s=timeout_s)
+
     async def eviction_policy(self, *, timeout_s: float) -> str | None:
         """What Redis does when its memory is full. None if it does not tell us."""
         try:
@@ -89,6 +107,19 @@ class RedisClient:
             await asyncio.wait([self._dialing])
         if self._link is not None:
             await self._link.close()
+
+    async def _with_role(self, link: Link, commands: Sequence[Command], deadline: "Deadline") -> list[Reply]:
+        """A demoted server still answers reads and takes pushes: only its role tells. Its answers count for nothing."""
+        self._ask_role_soon()
+        *replies, role = await link.call([*commands, ("ROLE",)], timeout_s=deadline.left_s())
+        match role:
+            case [b"slave", *_]:
+                link.abort()
+                raise Demoted("Redis has become a replica, and what we write must reach the primary")
+        return replies
+
+    def _ask_role_soon(self) -> None:
+        self._ask_role_at = asyncio.get_running_loop().time() + limits.REDIS_ROLE_S
 
     async def _connected(self, deadline: "Deadline") -> Link:
         if self._link is not None and self._link.is_open:
@@ -114,6 +145,7 @@ class RedisClient:
         trouble = dialing.exception()
         if trouble is None:
             self._link = dialing.result()
+            self._ask_role_soon()
         elif isinstance(trouble, RedisTrouble):
             self._trouble = trouble
             self._next_dial_at = asyncio.get_running_loop().time() + limits.REDIS_REDIAL_S

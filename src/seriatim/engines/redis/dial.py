@@ -8,8 +8,18 @@ import hiredis
 
 from seriatim.domain import limits
 from seriatim.engines.redis.address import Address, Login
-from seriatim.engines.redis.link import Command, Link, NoAnswer, RedisTrouble, RefusedByServer, Reply, Unreachable
+from seriatim.engines.redis.link import (
+    Command,
+    Link,
+    NoAnswer,
+    RedisTrouble,
+    RefusedByServer,
+    Reply,
+    Unreachable,
+    Unsupported,
+)
 
+_CLUSTER = re.compile(rb"^redis_mode:cluster", re.MULTILINE)
 _RUN_ID = re.compile(rb"^run_id:(\w+)", re.MULTILINE)
 
 
@@ -79,6 +89,11 @@ class Dialer:
                     raise Unreachable(f"{host}:{port} is a replica, and what we write must reach the primary")
                 case [b"sentinel", *_]:
                     raise Unreachable(f"{host}:{port} is a sentinel; name it in a URL that begins redis+sentinel://")
+            if isinstance(info, bytes) and _CLUSTER.search(info):
+                raise Unsupported(
+                    f"Redis at {host}:{port} is a node of a cluster, which Seriatim does not support. Name one with "
+                    "`cluster-enabled no` in the setting `directory`, alone or behind sentinels"
+                )
             if isinstance(info, bytes) and (found := _RUN_ID.search(info)) is not None:
                 link.server_id = found[1].decode()
             return link

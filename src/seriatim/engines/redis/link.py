@@ -37,6 +37,14 @@ class RefusedByServer(RedisTrouble):
         self.code = code
 
 
+class Demoted(RedisTrouble):
+    """It answered as a replica: another server is the primary, and what this one knows may be old."""
+
+
+class Unsupported(RedisTrouble):
+    """A server of a kind that Seriatim cannot use. Waiting changes nothing."""
+
+
 class Link(asyncio.Protocol):
     """`lost` is called once, when the connection has ended, whoever ended it."""
 

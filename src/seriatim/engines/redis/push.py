@@ -1,6 +1,7 @@
 """`Push` and `PushSubscriber` over Redis' publish and subscribe: one channel per gateway, fire and forget.
 
-A subscription has a connection of its own, mends itself, and says when it was broken: parcels were lost by then.
+A subscription has a connection of its own, mends itself, and says when it was broken: parcels were lost by then. It
+cannot ask there whether its server is still the primary, so it asks by a second connection which server that is.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ from collections.abc import Sequence
 import hiredis
 
 from seriatim.domain import limits
-from seriatim.domain.errors import OutcomeUnknown
+from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.engines.redis.client import RedisClient
 from seriatim.engines.redis.dial import Dialer
 from seriatim.engines.redis.link import Command, Link, Reply
@@ -37,6 +38,8 @@ class RedisPushSubscriber(PushSubscriber):
         self._dialer = dialer
         self._clock = clock
         self._subscriptions: dict[str, _Subscription] = {}
+        self._primary = RedisClient(dialer)
+        self._moved_to = ""
         self.malformed_parcels = 0
 
     async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
@@ -68,11 +71,25 @@ class RedisPushSubscriber(PushSubscriber):
     async def close(self) -> None:
         for gateway_id in list(self._subscriptions):
             await self.unsubscribe(gateway_id)
+        await self._primary.close()
 
     # --- for its subscriptions ---
 
     async def dial(self, subscription: "_Subscription") -> Link:
         return await self._dialer.dial(subscription.lost)
+
+    async def has_moved(self, link: Link) -> bool:
+        """Whether the primary is another server than the one of this link. Each of them is moved to once, so that a
+        server that names itself differently to each connection does not break subscriptions for ever.
+        """
+        try:
+            answer = await self._primary.ask([("PING",)], timeout_s=limits.REDIS_SILENCE_S)
+        except ServiceUnavailable:
+            return False
+        if answer.server_id in ("", link.server_id, self._moved_to):
+            return False
+        self._moved_to = answer.server_id
+        return True
 
     def chance(self) -> float:
         return self._clock.random()
@@ -117,13 +134,24 @@ class _Subscription:
                 link = self._link = await self._subscriber.dial(self)
                 link.listen(self._hear)
                 link.send(("SUBSCRIBE", self._channel))
-                await _watch(link)
+                await self._watch(link)
             except Exception as trouble:  # even a bug of ours must not leave the gateway deaf for good
                 self.trouble = trouble
             if self._stood_this_time:
                 pause_s = limits.REDIS_RESUBSCRIBE_S
             await asyncio.sleep(pause_s * (0.5 + self._subscriber.chance()))
             pause_s = min(2 * pause_s, limits.REDIS_RESUBSCRIBE_MAX_S)
+
+    async def _watch(self, link: Link) -> None:
+        """Until the connection is lost. A peer that vanished without a word says nothing: so it is asked at times."""
+        while not link.closed.done():
+            await asyncio.wait([link.closed], timeout=limits.REDIS_PING_S)
+            if link.silent_s() >= limits.REDIS_DEAF_S:
+                link.abort()
+            else:
+                link.send(("PING",))
+                if await self._subscriber.has_moved(link):
+                    link.abort()
 
     # --- what happens to it ---
 
@@ -159,16 +187,6 @@ class _Subscription:
             return
         if self._is_wanted:
             self.receiver.received((parcel,))
-
-
-async def _watch(link: Link) -> None:
-    """Until the connection is lost. A peer that vanished without a word says nothing: so it is asked now and then."""
-    while not link.closed.done():
-        await asyncio.wait([link.closed], timeout=limits.REDIS_PING_S)
-        if link.silent_s() >= limits.REDIS_DEAF_S:
-            link.abort()
-        else:
-            link.send(("PING",))
 
 
 def _channel(gateway_id: str) -> str:
