@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from seriatim.domain.chat import Chat, ChatType, Membership, Role
-from seriatim.engines.memory.catalog import MemoryCatalog
+from seriatim.engines.memory.catalog import MemoryCatalog, MemoryUserChats
 from seriatim.engines.memory.message_log import MemoryDeliveryState, MemoryMessageLog
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.ports.catalog import Change
@@ -106,6 +106,22 @@ class ListsChatsByLength(MemoryCatalog):
     async def memberships_of(self, user_id: str, *, timeout_s: float) -> Sequence[Membership]:
         found = await super().memberships_of(user_id, timeout_s=timeout_s)
         return sorted(found, key=lambda row: (len(row.chat_id), row.chat_id))
+
+
+class ListsWhatWasJoinedLongAgo(MemoryUserChats):
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        return await super().joined(dict.fromkeys(since, ""), timeout_s=timeout_s)
+
+
+class ListsNothingJoinedLater(MemoryUserChats):
+    """As if only the creation of a chat counted."""
+
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        found = await super().joined(since, timeout_s=timeout_s)
+        return {
+            user_id: [each for each in chat_ids if self._store.chats[each].created_at >= since[user_id]]
+            for user_id, chat_ids in found.items()
+        }
 
 
 # --- history and watermarks -------------------------------------------------------------------------------------------

@@ -8,11 +8,11 @@ import msgspec
 from seriatim.domain.chat import Chat, Role
 from seriatim.domain.errors import Refused
 from seriatim.domain.message import Sealed, Slot
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
+from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
 from seriatim.engines.memory.message_log import MemoryDeliveryState, MemoryMessageLog
 from seriatim.engines.memory.store import Commit, MemoryStore
 from seriatim.engines.memory.wire import Wire
-from seriatim.ports.catalog import Catalog, Change, Members, Roster
+from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 from seriatim.ports.message_log import (
     Allocation,
     Cancelled,
@@ -42,12 +42,14 @@ class BrokenEngine(MemoryEngine):
         log: type[MemoryMessageLog] = MemoryMessageLog,
         catalog: type[MemoryCatalog] = MemoryCatalog,
         roster: type[MemoryRoster] = MemoryRoster,
+        user_chats: type[MemoryUserChats] = MemoryUserChats,
         delivery_state: type[MemoryDeliveryState] = MemoryDeliveryState,
         store: type[MemoryStore] = MemoryStore,
     ) -> None:
         super().__init__()
         self.store = store()
         self._log, self._catalog, self._roster, self._delivery_state = log, catalog, roster, delivery_state
+        self._user_chats = user_chats
 
     def log(self) -> MessageLog:
         return self._log(self.store, self.wire)
@@ -63,6 +65,9 @@ class BrokenEngine(MemoryEngine):
 
     def roster(self) -> Roster:
         return self._roster(self.store, self.wire)
+
+    def user_chats(self) -> UserChats:
+        return self._user_chats(self.store, self.wire)
 
 
 # --- commits ----------------------------------------------------------------------------------------------------------

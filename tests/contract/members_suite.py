@@ -14,6 +14,7 @@ from seriatim.domain.errors import (
     InvalidOperation,
     NotAMember,
     NotFound,
+    OutcomeUnknown,
     Refused,
 )
 from seriatim.domain.limits import GROUP_MEMBERS_MAX
@@ -32,6 +33,7 @@ from tests.contract.store_data import (
     all_slots,
     entry,
     error_of,
+    eventually,
     found_group,
     message,
     persist,
@@ -185,3 +187,35 @@ async def without_a_counter_row_no_membership_changes(store: StoreEngine) -> Non
     ):
         assert await error_of(change) is CounterMissing
     assert await rows_of(store) == before
+
+
+async def the_chats_that_users_joined_lately_are_found_in_time(store: StoreEngine) -> None:
+    """The chats that each user joined at or after the time given for them, by id, and is in.
+
+    Users without any are left out. May lag behind the memberships by seconds.
+    """
+    catalog, handle = store.catalog(), store.user_chats()
+    for chat_id in ("chat_1", "chat_2"):
+        await found_group(store, chat_id)
+    for chat_id in ("chat_2", "chat_1"):
+        await catalog.add_member(chat_id, DAN, Role.MEMBER, by=ANN, now_ms=LATER_MS, timeout_s=T_S)
+    await catalog.leave("chat_2", BOB, now_ms=LATER_MS, timeout_s=T_S)
+    first, later, never = iso(NOW_MS), iso(LATER_MS), iso(LATER_MS + 1)
+
+    async def found(since: dict[str, str]) -> dict[str, list[str]]:
+        joined = await handle.joined(since, timeout_s=T_S)
+        return {user_id: list(chat_ids) for user_id, chat_ids in joined.items()}
+
+    both = ["chat_1", "chat_2"]
+    await eventually(lambda: found({ANN: first, BOB: first, DAN: later}), {ANN: both, BOB: ["chat_1"], DAN: both})
+    assert await found({ANN: later, BOB: later, DAN: never, "user_none": first}) == {}
+    assert await found({}) == {}
+    many = {f"user_{number}": first for number in range(40)}
+    assert await found({**many, CID: first}) == {CID: both}
+    assert await error_of(lambda: handle.joined({ANN: first}, timeout_s=0)) is OutcomeUnknown
+
+
+async def who_lists_chats_of_users_cannot_write(store: StoreEngine) -> None:
+    """All that the durability plane may read of the authority by user; a handle of this type cannot write."""
+    methods = [name for name in dir(store.user_chats()) if not name.startswith("_")]
+    assert methods == ["joined"]

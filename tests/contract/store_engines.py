@@ -8,7 +8,7 @@ from typing import Protocol
 
 from seriatim.engines.dynamodb.accounts import DynamoAccounts, DynamoSessions
 from seriatim.engines.dynamodb.attributes import S
-from seriatim.engines.dynamodb.catalog import DynamoCatalog, DynamoRoster
+from seriatim.engines.dynamodb.catalog import DynamoCatalog, DynamoRoster, DynamoUserChats
 from seriatim.engines.dynamodb.client import Client
 from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
@@ -16,19 +16,19 @@ from seriatim.engines.dynamodb.request_keys import DynamoRequestKeys
 from seriatim.engines.dynamodb.store import COUNTERS, Rows, Store
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.accounts import EmbeddedAccounts, EmbeddedSessions
-from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
+from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster, EmbeddedUserChats
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedDeliveryState, EmbeddedMessageLog
 from seriatim.engines.embedded.request_keys import EmbeddedRequestKeys
 from seriatim.engines.memory.accounts import MemoryAccounts, MemorySessions
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
+from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
 from seriatim.engines.memory.message_log import MemoryDeliveryState, MemoryMessageLog
 from seriatim.engines.memory.request_keys import MemoryRequestKeys
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.engines.memory.wire import Wire
 from seriatim.ports.accounts import Accounts, Sessions
-from seriatim.ports.catalog import Catalog, Roster
+from seriatim.ports.catalog import Catalog, Roster, UserChats
 from seriatim.ports.message_log import CounterRepair, DeliveryState, MessageLog
 from seriatim.ports.request_keys import RequestKeys
 from tests.support.policies import Need, PolicedClient
@@ -59,6 +59,8 @@ class StoreEngine(Protocol):
     def catalog(self) -> Catalog: ...
 
     def roster(self) -> Roster: ...
+
+    def user_chats(self) -> UserChats: ...
 
     def accounts(self) -> Accounts: ...
 
@@ -100,6 +102,9 @@ class MemoryEngine(StoreEngine):
 
     def roster(self) -> Roster:
         return MemoryRoster(self.store, self.wire)
+
+    def user_chats(self) -> UserChats:
+        return MemoryUserChats(self.store, self.wire)
 
     def accounts(self) -> Accounts:
         return MemoryAccounts(self.store, self.wire)
@@ -147,6 +152,9 @@ class EmbeddedEngine(StoreEngine):
 
     def roster(self) -> Roster:
         return EmbeddedRoster(self.folder)
+
+    def user_chats(self) -> UserChats:
+        return EmbeddedUserChats(self.folder)
 
     def accounts(self) -> Accounts:
         return EmbeddedAccounts(self.folder)
@@ -203,6 +211,9 @@ class DynamoEngine(StoreEngine):
 
     def roster(self) -> Roster:
         return DynamoRoster(self._reads("fanout"))
+
+    def user_chats(self) -> UserChats:
+        return DynamoUserChats(self._reads("ingest"))
 
     def accounts(self) -> Accounts:
         return DynamoAccounts(self._writes("api"))

@@ -39,6 +39,9 @@ class Spoiled:
     async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
         return await self.plane.heads(chat_ids, timeout_s=timeout_s)
 
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        return await self.plane.joined(since, timeout_s=timeout_s)
+
 
 class AckingFirst(Breaking):
     def spoil(self, plane: Ingest) -> Durability:

@@ -97,6 +97,14 @@ BROKEN: dict[str, tuple[Callable[[], StoreEngine], str]] = {
         partial(broken.BrokenEngine, roster=broken.ReadsTheListFirst),
         "a_list_of_members_is_never_older_than_its_version",
     ),
+    "lists what was joined long ago": (
+        partial(broken.BrokenEngine, user_chats=broken_reads.ListsWhatWasJoinedLongAgo),
+        "the_chats_that_users_joined_lately_are_found_in_time",
+    ),
+    "lists nothing that was joined later": (
+        partial(broken.BrokenEngine, user_chats=broken_reads.ListsNothingJoinedLater),
+        "the_chats_that_users_joined_lately_are_found_in_time",
+    ),
     "looks too far": (
         partial(broken.BrokenEngine, delivery_state=broken_reads.LooksTooFar),
         "the_newest_message_is_no_tombstone_and_not_above_the_bound",

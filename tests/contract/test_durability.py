@@ -12,8 +12,9 @@ from seriatim.domain.account import Session
 from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import NotAMember, OutcomeUnknown, SeriatimError
 from seriatim.domain.message import Draft, Receipt
+from seriatim.domain.times import iso
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.memory.catalog import MemoryCatalog
+from seriatim.engines.memory.catalog import MemoryCatalog, MemoryUserChats
 from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
 from seriatim.engines.memory.message_log import MemoryMessageLog
 from seriatim.engines.memory.one_step import MemoryOneStep
@@ -65,6 +66,7 @@ class DurabilityEngine:
             clock=self.clock,
             producer_id="contract",
             one_step=self.one_step(),
+            user_chats=MemoryUserChats(self.store, Wire()),
         )
 
     def one_step(self) -> OneStep | None:
@@ -201,6 +203,18 @@ async def heads_tell_how_far_chats_are_published(engine: DurabilityEngine) -> No
     assert await engine.plane().heads([CHAT, "chat_unknown"], timeout_s=SOON_S) == {CHAT: 0}
     await send(engine, [draft(1), draft(2)])
     assert await engine.plane().heads([CHAT, "chat_unknown"], timeout_s=SOON_S) == {CHAT: 2}
+
+
+@SUITE.promise
+async def the_chats_that_users_joined_lately_are_listed(engine: DurabilityEngine) -> None:
+    """The chats that each user joined at or after the time given for them; users without any are left out.
+
+    May lag behind the memberships by seconds.
+    """
+    now_ms = engine.clock.now_ms()
+    before, after = iso(now_ms - 60_000), iso(now_ms + 60_000)
+    assert await engine.plane().joined({ANN: before, BOB: after, EVE: before}, timeout_s=SOON_S) == {ANN: [CHAT]}
+    assert await engine.plane().joined({}, timeout_s=SOON_S) == {}
 
 
 @SUITE.promise

@@ -73,6 +73,9 @@ class Crossing(Durability, History, Sessions):
     async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
         return await self.right.heads(chat_ids, timeout_s=timeout_s)
 
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        return await self.right.joined(since, timeout_s=timeout_s)
+
     async def session(self, session_id: str, *, timeout_s: float) -> Session | None:
         return await self.right.session(session_id, timeout_s=timeout_s)
 

@@ -271,6 +271,12 @@ class ChatCursor:
         self.delivered = self.stable = sequence - 1
         self.highest = sequence
 
+    def owed_unsynced(self, after: int, through: int) -> None:
+        """A chat that was never synced, and of which the client was sent nothing between the two."""
+        self.phase = _LIVE
+        self.delivered = self.stable = after
+        self.highest = through
+
     def drained(self) -> bool:
         """There is room again. True: this chat lagged and must be filled."""
         if self.phase is not _LAGGING:

@@ -2,6 +2,7 @@
 
 One fill at a time per chat, FILLS_IN_PROGRESS_MAX per gateway. A chat that was never synced gets pushes as they come
 and is kept account of only while it is owed some that found no room: those are read back from the first one missed.
+The newest messages of a chat that the user has joined lately are read as well, if no push has shown them.
 """
 
 import asyncio
@@ -42,6 +43,8 @@ class Chats:
         self._changed = changed
         self._overwhelmed = overwhelmed
         self._cursors: dict[str, ChatCursor] = {}
+        self._shown: dict[str, int] = {}  # the highest message that a chat which was never synced was sent
+        services.new_chats.watch(user_id, self)
 
     # --- what arrives ------------------------------------------------------------------------------------------------
 
@@ -112,6 +115,7 @@ class Chats:
     def _deliver_unsynced(self, chat_id: str, sequence: int, frame: bytes) -> bool:
         """False: it can neither be sent nor be remembered."""
         if self._outbound.push(frame, chat_id, sequence - 1):
+            self._note_shown(chat_id, sequence)
             return True
         if len(self._cursors) >= limits.CHATS_PER_CONNECTION_MAX:
             return False
@@ -123,6 +127,8 @@ class Chats:
         """The connection's own message was acknowledged to it: no echo will come and none is needed."""
         cursor = self._cursors.get(chat_id)
         if cursor is None:
+            if self._shown.get(chat_id, 0) == sequence - 1:
+                self._note_shown(chat_id, sequence)
             return
         if cursor.own(sequence, prev_sequence):
             if cursor.highest > sequence:
@@ -134,6 +140,20 @@ class Chats:
         if (cursor := self._cursors.get(chat_id)) is not None:
             cursor.exists(sequence)
             self.advance(cursor)
+
+    def unsynced(self, chat_ids: Sequence[str]) -> Sequence[str]:
+        return [chat_id for chat_id in chat_ids if chat_id not in self._cursors]
+
+    def joined(self, chat_id: str, head: int) -> None:
+        """A chat of which the client may not know. It is owed what no push has shown, the newest page of it at most: a
+        client that keeps cursors asks for the rest.
+        """
+        shown = self._shown.get(chat_id, 0)
+        if head <= shown or chat_id in self._cursors or len(self._cursors) >= limits.CHATS_PER_CONNECTION_MAX:
+            return
+        self._cursors[chat_id] = cursor = ChatCursor(chat_id)
+        cursor.owed_unsynced(max(shown, head - limits.FILL_SLOTS_MAX), head)
+        self.advance(cursor, at_once=True)
 
     def drained(self) -> None:
         """There is room again: chats that lagged are read back."""
@@ -164,6 +184,7 @@ class Chats:
                 else:
                     self._services.gaps.wait(partial(self._gap, cursor, cursor.delivered))
         elif cursor.phase is Phase.LIVE and not cursor.synced:
+            self._note_shown(cursor.chat_id, cursor.delivered)
             self.forget(cursor)
         elif cursor.phase is Phase.LAGGING and not outbound.lagging:
             cursor.drained()  # a sync failed after the buffer had drained
@@ -244,6 +265,7 @@ class Chats:
                 raise ServerBusy("too many chats are open on this connection", retry_after_seconds=60)
             self._cursors[chat_id] = cursor = ChatCursor(chat_id)
         self._services.probe.watch(chat_id, self._watcher)
+        self._shown.pop(chat_id, None)
         return cursor
 
     def sync_failed(self, cursor: ChatCursor, epoch: int, *, gone: bool) -> None:
@@ -282,7 +304,12 @@ class Chats:
                 hints.setdefault(chat_id, cursor.delivered)
         return hints
 
+    def _note_shown(self, chat_id: str, sequence: int) -> None:
+        if chat_id in self._shown or len(self._shown) < limits.CHATS_PER_CONNECTION_MAX:
+            self._shown[chat_id] = max(sequence, self._shown.get(chat_id, 0))
+
     def forget_all(self) -> None:
+        self._services.new_chats.unwatch(self._user_id, self)
         for cursor in list(self._cursors.values()):
             self.forget(cursor)
 

@@ -8,6 +8,7 @@ from seriatim.connection.chat_cursor import Pushed
 from seriatim.connection.connection import Connection
 from seriatim.connection.drain import drain
 from seriatim.connection.gaps import Gaps
+from seriatim.connection.new_chats import NewChats
 from seriatim.connection.observe import GatewayObserver, Unobserved
 from seriatim.connection.probe import Probe
 from seriatim.connection.registration import Registrations, is_older
@@ -58,6 +59,7 @@ class Gateway:
         self._tasks = Tasks()
         self._loops = Tasks()
         self._probe = Probe(durability, observe)
+        self._new_chats = NewChats(durability, clock, observe)
         self._services = Services(
             gateway_id=gateway_id,
             durability=durability,
@@ -66,6 +68,7 @@ class Gateway:
             fill_slots=asyncio.Semaphore(limits.FILLS_IN_PROGRESS_MAX),
             gaps=Gaps(),
             probe=self._probe,
+            new_chats=self._new_chats,
             tasks=self._tasks,
             turn_end=TurnEnd(patience_turns, few=limits.FLUSH_FEW_SOCKETS),
             observe=observe,
@@ -83,6 +86,7 @@ class Gateway:
         self._set_subscribed(True)
         self._loops.start(self._keep_registered())
         self._loops.start(self._keep_complete())
+        self._loops.start(self._keep_looking_for_chats())
 
     async def run(self) -> None:
         """Starts, serves until cancelled, stops."""
@@ -263,6 +267,11 @@ class Gateway:
                 self._resumed.clear()
                 await _survive(self._registrations.renew())
             await _survive(self._probe.look())
+
+    async def _keep_looking_for_chats(self) -> None:
+        while True:
+            await asyncio.sleep(limits.NEW_CHATS_TICK_S)
+            await _survive(self._new_chats.look())
 
     async def _resumed_within(self, seconds: float) -> None:
         try:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from seriatim.connection.gaps import Gaps
+from seriatim.connection.new_chats import NewChats
 from seriatim.connection.observe import GatewayObserver
 from seriatim.connection.probe import Probe
 from seriatim.connection.tasks import Tasks, TurnEnd
@@ -21,6 +22,7 @@ class Services:
     fill_slots: asyncio.Semaphore
     gaps: Gaps
     probe: Probe
+    new_chats: NewChats
     tasks: Tasks
     turn_end: TurnEnd
     observe: GatewayObserver

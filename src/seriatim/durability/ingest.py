@@ -19,6 +19,7 @@ from seriatim.durability.reads import MemberReads
 from seriatim.durability.receipts import Receipts
 from seriatim.durability.reconcile import Reconciler
 from seriatim.durability.slots import SlotWriter
+from seriatim.ports.catalog import UserChats
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
 from seriatim.ports.event_log import Event, EventWriter
@@ -29,7 +30,8 @@ from seriatim.ports.one_step import OneStep
 class Ingest:
     """One process's share of the durability plane. `run` keeps the reconciler going; `drain` ends it politely.
 
-    `one_step`: the same store once more, if it can take whole sends in one step.
+    `one_step`: the same store once more, if it can take whole sends in one step. `user_chats`: for gateways that look
+    for chats which no push has shown; without it there are none to find.
     """
 
     def __init__(
@@ -40,9 +42,11 @@ class Ingest:
         clock: Clock,
         producer_id: str,
         one_step: OneStep | None = None,
+        user_chats: UserChats | None = None,
         observe: DurabilityObserver | None = None,
     ) -> None:
         self._log = log
+        self._user_chats = user_chats
         self._clock = clock
         self._producer_id = producer_id
         self._observe = observe or DurabilityObserver()
@@ -106,6 +110,9 @@ class Ingest:
             if chat_id in self._pipelines and chat_id in heads:
                 heads[chat_id] = max(heads[chat_id], self._pipelines[chat_id].publisher.mark)
         return heads
+
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        return {} if self._user_chats is None else await self._user_chats.joined(since, timeout_s=timeout_s)
 
     @property
     def active_chats(self) -> Sequence[str]:

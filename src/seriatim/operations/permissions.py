@@ -43,6 +43,7 @@ GRANTS: Mapping[str, tuple[Grant, ...]] = {
         Grant("chat_counters", (_GET_MANY, _UPDATE)),
         Grant("chat_counters", (_QUERY,), index="dirty-index"),
         Grant("chat_memberships", (_GET_MANY, _CHECK, _GET)),
+        Grant("chat_memberships", (_QUERY,), index="user_chats-index"),
         Grant("delivery_state", (_GET_MANY, _GET, _UPDATE)),
         Grant("sessions", (_GET,)),
     ),

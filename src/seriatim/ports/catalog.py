@@ -1,6 +1,6 @@
 """The authority for chats and memberships. Each membership change raises the chat's `members_version` with it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -27,6 +27,17 @@ class Roster(Protocol):
 
     async def members(self, chat_id: str, *, timeout_s: float) -> Members:
         """Version, then all members, each as of now. An unknown chat has version 0 and no members."""
+        ...
+
+
+class UserChats(Protocol):
+    """All that the durability plane may read of the authority by user; a handle of this type cannot write."""
+
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        """The chats that each user joined at or after the time given for them, by id, and is in.
+
+        Users without any are left out. May lag behind the memberships by seconds.
+        """
         ...
 
 

@@ -54,6 +54,13 @@ class Durability(Protocol):
         """Up to where each chat is published; may lag by seconds. Unknown chats are left out."""
         ...
 
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        """The chats that each user joined at or after the time given for them; users without any are left out.
+
+        May lag behind the memberships by seconds.
+        """
+        ...
+
 
 class History(Protocol):
     """What the REST edge asks of the durability plane and a gateway does not."""

@@ -169,6 +169,7 @@ class _Process:
             clock=self._clock,
             producer_id=f"ingest-{self._run_id}",
             one_step=given.one_step,
+            user_chats=given.user_chats,
             observe=self._metrics.durability,
         )
         self._plane = self._plane or ingest

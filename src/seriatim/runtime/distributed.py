@@ -36,7 +36,7 @@ from seriatim.runtime.world import (
 
 try:
     from seriatim.engines.dynamodb.accounts import DynamoAccounts, DynamoSessions
-    from seriatim.engines.dynamodb.catalog import DynamoCatalog, DynamoRoster
+    from seriatim.engines.dynamodb.catalog import DynamoCatalog, DynamoRoster, DynamoUserChats
     from seriatim.engines.dynamodb.client import Client
     from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
     from seriatim.engines.dynamodb.message_log import DynamoMessageLog
@@ -130,6 +130,7 @@ class DistributedWorld(World):
             log=CountedDynamoLog(self._store, self._metrics.durability),
             events=KafkaEventWriter(self._producer("ingest", MESSAGES)),
             sessions=DynamoSessions(self._rows),
+            user_chats=DynamoUserChats(self._rows),
         )
 
     def for_fanout(self, group: str, consumer_id: str) -> ForFanout:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.domain.limits import STORE_TIMEOUT_S
 from seriatim.engines.embedded.accounts import EmbeddedAccounts, EmbeddedSessions
-from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
+from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster, EmbeddedUserChats
 from seriatim.engines.embedded.event_log import (
     PARTITIONS,
     EmbeddedDeadLetterWriter,
@@ -69,6 +69,7 @@ class EmbeddedWorld(World):
             log=CountedLog(self.folder, self._metrics.durability),
             events=EmbeddedEventWriter(self._events, self._clock),
             sessions=EmbeddedSessions(self.folder),
+            user_chats=EmbeddedUserChats(self.folder),
             one_step=EmbeddedOneStep(self.folder, self._events, self._clock),
         )
 

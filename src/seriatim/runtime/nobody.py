@@ -46,6 +46,9 @@ class _NoPlane(Durability):
     async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
         raise _bug()
 
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        raise _bug()
+
 
 class _NoAuthenticator(Authenticator):
     def verify(self, token: str, *, expired_too: bool = False) -> Claims:

@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from seriatim.ports.accounts import Accounts, Sessions
-from seriatim.ports.catalog import Catalog, Roster
+from seriatim.ports.catalog import Catalog, Roster, UserChats
 from seriatim.ports.directory import Directory
 from seriatim.ports.durability import Durability, History
 from seriatim.ports.event_log import DeadLetterWriter, EventReader, EventWriter, Partition
@@ -40,6 +40,7 @@ class ForIngest:
     log: MessageLog
     events: EventWriter
     sessions: Sessions
+    user_chats: UserChats
     one_step: OneStep | None = None  # where messages and events lie in one place
 
 

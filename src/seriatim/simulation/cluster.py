@@ -12,7 +12,7 @@ from seriatim.connection.gateway import Gateway
 from seriatim.connection.observe import Unobserved
 from seriatim.domain.errors import SeriatimError
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
+from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
 from seriatim.engines.memory.consumer_group import MemoryEventReader
 from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
 from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
@@ -179,6 +179,7 @@ class IngestServer(Server):
             clock=process.clock,
             producer_id=process.lane,
             one_step=self._one_step(process),
+            user_chats=MemoryUserChats(stores.store, self.wire(process, WireKind.STORE)),
         )
         self._node.begin(process, ingest)
         process.start(ingest.run())

@@ -75,6 +75,9 @@ def _left_in_gateways(gateways: Sequence[GatewayServer], old: Sequence[asyncio.T
         watchers = [watcher for chat in gateway._probe._watchers.values() for watcher in chat]
         if any(watcher not in connections for watcher in watchers):
             yield f"{server.name} probes for a connection that is gone"
+        chats = [connection._chats for connection in connections]
+        if any(member not in chats for member in gateway._new_chats.members):
+            yield f"{server.name} looks for new chats of a connection that is gone"
 
 
 def _undecided(breaker: Breaker) -> bool:

@@ -124,6 +124,10 @@ class RemoteDurability:
         """The first chat's process answers for all: marks are in the store, a pipeline only knows better."""
         return await self._call(chat_ids[0], lambda ingest: ingest.heads(chat_ids, timeout_s=timeout_s), timeout_s)
 
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        first = next(iter(since))
+        return await self._call(first, lambda ingest: ingest.joined(since, timeout_s=timeout_s), timeout_s)
+
     async def _call(self, chat_id: str, method: Callable[[Ingest], Coroutine[Any, Any, T]], timeout_s: float) -> T:
         loop, faults = self._loop, self._faults
         node = self._route(chat_id)

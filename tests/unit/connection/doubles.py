@@ -106,6 +106,8 @@ class FakeDurability:
         self.submitted: list[tuple[Draft, float, Answer]] = []
         self.reads: list[tuple[str, int, int]] = []  # chat, after, limit
         self.acks: list[tuple[str, int]] = []
+        self.joined_asked: list[Mapping[str, str]] = []
+        self.memberships: dict[str, list[str]] = {}
         self.heads_asked: list[Sequence[str]] = []
         self.failures: list[SeriatimError] = []  # raised by the next calls, one each
         self.content = "Hi"
@@ -135,6 +137,12 @@ class FakeDurability:
         self.heads_asked.append(chat_ids)
         await self._pass()
         return {chat_id: max(self.chats[chat_id]) for chat_id in chat_ids if self.chats.get(chat_id)}
+
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        self.joined_asked.append(since)
+        if self.failures:
+            raise self.failures.pop(0)
+        return {user_id: self.memberships[user_id] for user_id in since if user_id in self.memberships}
 
     async def _pass(self) -> None:
         await asyncio.sleep(0)

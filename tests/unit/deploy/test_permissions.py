@@ -49,6 +49,7 @@ SHOWING: Sequence[Promise] = (
     slots_suite.a_lookup_shows_expired_keys_and_misses_a_lost_counter,
     catalog_suite.a_group_appears_whole,
     catalog_suite.the_chats_of_a_user_are_found_in_time,
+    members_suite.the_chats_that_users_joined_lately_are_found_in_time,
     members_suite.an_admin_does_not_remove_an_admin,
     users_suite.who_signed_in_first_has_the_phone,
     users_suite.an_unknown_user_is_not_renamed_into_being,

@@ -84,6 +84,10 @@ class ScriptedPlane:
         await self._called("heads", chat_ids[0], timeout_s)
         return dict.fromkeys(chat_ids, 7)
 
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        await self._called("joined", next(iter(since)), timeout_s)
+        return {user_id: [f"chat_of_{user_id}"] for user_id in since}
+
     async def session(self, session_id: str, *, timeout_s: float) -> Session | None:
         await self._called("session", session_id, timeout_s)
         return self.sessions.get(session_id)

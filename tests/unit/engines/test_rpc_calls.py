@@ -44,9 +44,11 @@ async def test_every_question_reaches_the_plane_and_brings_its_answer_back() -> 
         await client.acknowledge("user_ann", "chat_1", sequence=3, timeout_s=SOON_S)
         assert await client.heads(["chat_1", "chat_2"], timeout_s=SOON_S) == {"chat_1": 7, "chat_2": 7}
         assert await client.heads([], timeout_s=SOON_S) == {}
+        assert await client.joined({"user_ann": "2026"}, timeout_s=SOON_S) == {"user_ann": ["chat_of_user_ann"]}
+        assert await client.joined({}, timeout_s=SOON_S) == {}
         assert await client.session("ses_1", timeout_s=SOON_S) is None
         methods = [method for method, _, _ in ingest.plane.calls]
-        assert methods == ["read", "read_back", "acknowledge", "heads", "session"]
+        assert methods == ["read", "read_back", "acknowledge", "heads", "joined", "session"]
         assert all(SOON_S - 2 < timeout_s < SOON_S + 0.1 for *_, timeout_s in ingest.plane.calls)
 
 

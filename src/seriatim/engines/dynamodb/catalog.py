@@ -5,7 +5,7 @@ it saw them. If not, it looks again: whoever was faster has changed something, s
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -32,7 +32,7 @@ from seriatim.domain.errors import (
     NotAMember,
     NotFound,
 )
-from seriatim.domain.limits import CREATED_MEMBERS_MAX, GROUP_MEMBERS_MAX, MEMBERS_SETTLE_S
+from seriatim.domain.limits import CREATED_MEMBERS_MAX, GROUP_MEMBERS_MAX, JOINED_QUERIES_MAX, MEMBERS_SETTLE_S
 from seriatim.domain.times import iso
 from seriatim.engines.dynamodb import chat_rows as rows
 from seriatim.engines.dynamodb.attributes import S
@@ -40,9 +40,10 @@ from seriatim.engines.dynamodb.chat_writes import ChatWrites
 from seriatim.engines.dynamodb.client import Request
 from seriatim.engines.dynamodb.message_rows import COUNTER, members_sum
 from seriatim.engines.dynamodb.refusals import ConditionFailed, TransactionCancelled
-from seriatim.engines.dynamodb.store import CHATS, CHATS_OF_USER, COUNTERS, MEMBERSHIPS, Rows, Store
+from seriatim.engines.dynamodb.store import CHATS, COUNTERS, MEMBERSHIPS, Rows, Store
+from seriatim.engines.dynamodb.together import together
 from seriatim.engines.store_rules import NEW_STANDING
-from seriatim.ports.catalog import Catalog, Change, Members, Roster
+from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 
 R = TypeVar("R")
 
@@ -83,6 +84,31 @@ class DynamoRoster(Roster):
     async def _memberships(self, chat_id: str, until: float) -> list[Membership]:
         found = await self._store.pages(MEMBERSHIPS, rows.members_query(chat_id), rows.MEMBERSHIP, until=until)
         return [rows.membership_from(item) for item in found]
+
+
+class DynamoUserChats(UserChats):
+    """The durability plane's handle. One query of an index per user: no table is keyed by user and strong."""
+
+    def __init__(self, store: Rows) -> None:
+        self._store = store
+
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        until = self._store.until(timeout_s)
+
+        async def of_one(user_id: str) -> list[str]:
+            query = {
+                **rows.user_chats_query(user_id),
+                "FilterExpression": "joined_at >= :since",
+                "ExpressionAttributeValues": {":user": S(user_id), ":since": S(since[user_id])},
+            }
+            found = await self._store.pages(MEMBERSHIPS, query, rows.MEMBERSHIP, until=until)
+            return [item.chat_id.S for item in found]
+
+        user_ids, found = list(since), dict[str, Sequence[str]]()
+        for first in range(0, len(user_ids), JOINED_QUERIES_MAX):
+            some = user_ids[first : first + JOINED_QUERIES_MAX]
+            found.update(zip(some, await together(of_one, some), strict=True))
+        return {user_id: chat_ids for user_id, chat_ids in found.items() if chat_ids}
 
 
 class DynamoCatalog(DynamoRoster, Catalog):
@@ -296,13 +322,8 @@ class DynamoCatalog(DynamoRoster, Catalog):
         return await self._memberships(chat_id, self._store.until(timeout_s))
 
     async def memberships_of(self, user_id: str, *, timeout_s: float) -> Sequence[Membership]:
-        query = {
-            "IndexName": CHATS_OF_USER,
-            "KeyConditionExpression": "user_id = :user",
-            "ExpressionAttributeValues": {":user": S(user_id)},
-        }
         until = self._store.until(timeout_s)
-        found = await self._store.pages(MEMBERSHIPS, query, rows.MEMBERSHIP, until=until)
+        found = await self._store.pages(MEMBERSHIPS, rows.user_chats_query(user_id), rows.MEMBERSHIP, until=until)
         return [rows.membership_from(item) for item in found]
 
     async def chats_of(self, user_id: str, *, timeout_s: float) -> Sequence[str]:

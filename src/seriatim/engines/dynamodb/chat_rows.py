@@ -4,6 +4,7 @@ import msgspec
 
 from seriatim.domain.chat import Chat, ChatType, Membership, Role
 from seriatim.engines.dynamodb.attributes import N, Row, S, TextOrNull, n, text_or_null
+from seriatim.engines.dynamodb.store import CHATS_OF_USER
 
 ACTIVE = "active"
 
@@ -76,6 +77,15 @@ def members_query(chat_id: str) -> dict[str, object]:
         "KeyConditionExpression": "chat_id = :chat",
         "ExpressionAttributeValues": {":chat": S(chat_id)},
         "ConsistentRead": True,
+    }
+
+
+def user_chats_query(user_id: str) -> dict[str, object]:
+    """All memberships of a user, from an index that lags."""
+    return {
+        "IndexName": CHATS_OF_USER,
+        "KeyConditionExpression": "user_id = :user",
+        "ExpressionAttributeValues": {":user": S(user_id)},
     }
 
 

@@ -3,7 +3,9 @@
 The caller has checked the same rules before; here they are checked again, so that a race cannot slip through.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -37,7 +39,7 @@ from seriatim.engines.embedded.message_log import counter, put_counter, put_stan
 from seriatim.engines.embedded.rows import CounterRow
 from seriatim.engines.embedded.view import Look, View
 from seriatim.engines.store_rules import NEW_STANDING
-from seriatim.ports.catalog import Catalog, Change, Members, Roster
+from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 
 
 class EmbeddedRoster(Roster):
@@ -55,6 +57,25 @@ class EmbeddedRoster(Roster):
             return Members(row.standing.members_version if row else 0, tuple(user_ids))
 
         return await self._writer.look("members", read, timeout_s=timeout_s)
+
+
+class EmbeddedUserChats(UserChats):
+    """The durability plane's handle."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._writer = folder.writer
+
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        """User by user: others must run in between."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + timeout_s
+        found: dict[str, Sequence[str]] = {}
+        for user_id, first in since.items():
+            rows_of = partial(_memberships_of, user_id=user_id)
+            memberships = await self._writer.look("joined", rows_of, timeout_s=until - loop.time())
+            if chat_ids := [row.chat_id for row in memberships if row.joined_at >= first]:
+                found[user_id] = chat_ids
+        return found
 
 
 class EmbeddedCatalog(EmbeddedRoster, Catalog):
@@ -181,11 +202,7 @@ class EmbeddedCatalog(EmbeddedRoster, Catalog):
         return await self._writer.look("memberships", read, timeout_s=timeout_s)
 
     async def memberships_of(self, user_id: str, *, timeout_s: float) -> Sequence[Membership]:
-        def read(look: Look) -> Sequence[Membership]:
-            keys = [rows.member_key(chat_id, user_id) for chat_id in _chats_of(look, user_id)]
-            found = [rows.MEMBERSHIP.found(look.get(key)) for key in keys]
-            return [row for row in found if row is not None]
-
+        read = partial(_memberships_of, user_id=user_id)
         return await self._writer.look("memberships_of", read, timeout_s=timeout_s)
 
     async def chats_of(self, user_id: str, *, timeout_s: float) -> Sequence[str]:
@@ -245,6 +262,12 @@ def _count(view: View, chat: Chat, change: int, now_ms: int) -> int:
     counted = msgspec.structs.replace(chat, member_count=chat.member_count + change, updated_at=iso(now_ms))
     view.put(rows.chat_key(chat.chat_id), rows.CHAT.encode(counted))
     return counted.member_count
+
+
+def _memberships_of(look: Look, user_id: str) -> Sequence[Membership]:
+    keys = [rows.member_key(chat_id, user_id) for chat_id in _chats_of(look, user_id)]
+    found = [rows.MEMBERSHIP.found(look.get(key)) for key in keys]
+    return [row for row in found if row is not None]
 
 
 def _chats_of(look: Look, user_id: str) -> list[str]:

@@ -4,7 +4,7 @@ The caller has checked the same rules before; here they are checked again, so th
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -27,7 +27,7 @@ from seriatim.domain.times import iso
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.wire import Wire
 from seriatim.engines.store_rules import NEW_STANDING
-from seriatim.ports.catalog import Catalog, Change, Members, Roster
+from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 
 
 class MemoryRoster(Roster):
@@ -51,6 +51,26 @@ class MemoryRoster(Roster):
         version = await self._wire.call("members_version", read_version, timeout_s=timeout_s)
         user_ids = await self._wire.call("members", read_list, timeout_s=deadline - time())
         return Members(version, user_ids)
+
+
+class MemoryUserChats(UserChats):
+    """The durability plane's handle."""
+
+    def __init__(self, store: MemoryStore, wire: Wire) -> None:
+        self._store = store
+        self._wire = wire
+
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        given = dict(since)
+
+        def read() -> Mapping[str, Sequence[str]]:
+            found = {
+                user_id: [row.chat_id for row in self._store.memberships_of(user_id) if row.joined_at >= first]
+                for user_id, first in given.items()
+            }
+            return {user_id: chat_ids for user_id, chat_ids in found.items() if chat_ids}
+
+        return await self._wire.call("joined", read, timeout_s=timeout_s)
 
 
 class MemoryCatalog(MemoryRoster, Catalog):

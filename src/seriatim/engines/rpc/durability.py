@@ -146,6 +146,12 @@ class RpcDurability(Durability, History, Sessions):
             return {}
         return await self._ask(chat_ids[0], wire.HEADS, wire.Heads(tuple(chat_ids)), _heads, timeout_s)
 
+    async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
+        """Any process knows it; the first user decides which one is asked."""
+        if not since:
+            return {}
+        return await self._ask(next(iter(since)), wire.JOINED, wire.Joined(dict(since)), _joined, timeout_s)
+
     async def session(self, session_id: str, *, timeout_s: float) -> Session | None:
         """Without the digests of its refresh tokens, which are nobody's business here."""
         return await self._ask(session_id, wire.SESSION, wire.Session(session_id), _session, timeout_s)
@@ -235,4 +241,5 @@ _prefix_page = msgspec.msgpack.Decoder(PrefixPage)
 _back_page = msgspec.msgpack.Decoder(BackPage)
 _nothing = msgspec.msgpack.Decoder(type(None))
 _heads = msgspec.msgpack.Decoder(dict[str, int])
+_joined = msgspec.msgpack.Decoder(dict[str, list[str]])
 _session: "msgspec.msgpack.Decoder[Session | None]" = msgspec.msgpack.Decoder(Session | None)

@@ -138,6 +138,9 @@ class DurabilityServer:
     async def _heads(self, asked: wire.Heads, timeout_s: float) -> object:
         return await self._plane.heads(asked.chat_ids, timeout_s=timeout_s)
 
+    async def _joined(self, asked: wire.Joined, timeout_s: float) -> object:
+        return await self._plane.joined(asked.since, timeout_s=timeout_s)
+
     async def _session(self, asked: wire.Session, timeout_s: float) -> object:
         session = await self._sessions.session(asked.session_id, timeout_s=timeout_s)
         return None if session is None else _without_digests(session)
@@ -148,6 +151,7 @@ class DurabilityServer:
             wire.READ_BACK: self._call(wire.READ_BACK, wire.ReadBack, self._read_back),
             wire.ACKNOWLEDGE: self._call(wire.ACKNOWLEDGE, wire.Acknowledge, self._acknowledge),
             wire.HEADS: self._call(wire.HEADS, wire.Heads, self._heads),
+            wire.JOINED: self._call(wire.JOINED, wire.Joined, self._joined),
             wire.SESSION: self._call(wire.SESSION, wire.Session, self._session),
             wire.TALK: grpc.stream_stream_rpc_method_handler(self._talk),
         }

@@ -18,7 +18,8 @@ SERVICE = "seriatim.Durability"
 TOKEN = "seriatim-token"  # metadata of every call
 
 TALK = "Talk"
-READ, READ_BACK, ACKNOWLEDGE, HEADS, SESSION = "Read", "ReadBack", "Acknowledge", "Heads", "Session"
+READ, READ_BACK, ACKNOWLEDGE, HEADS, JOINED = "Read", "ReadBack", "Acknowledge", "Heads", "Joined"
+SESSION = "Session"
 
 
 NOTHING = msgspec.Raw(b"\xc0")
@@ -96,6 +97,10 @@ class Acknowledge(msgspec.Struct, frozen=True):
 
 class Heads(msgspec.Struct, frozen=True):
     chat_ids: tuple[str, ...]
+
+
+class Joined(msgspec.Struct, frozen=True):
+    since: Mapping[str, str]
 
 
 class Session(msgspec.Struct, frozen=True):
