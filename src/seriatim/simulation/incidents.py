@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from seriatim.domain.chat import Role
+from seriatim.domain.chat import Chat, ChatType, Role
 from seriatim.domain.errors import SeriatimError
+from seriatim.domain.limits import API_TIMEOUT_S
 from seriatim.domain.message import Message
-from seriatim.engines.memory.catalog import MemoryRoster
+from seriatim.domain.times import iso
+from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
 from seriatim.engines.memory.message_log import MemoryMessageLog
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.wire import Wire
@@ -34,6 +36,7 @@ class Incidents:
         self._world = world
         self._repairs = 0
         self._operator: Process | None = None
+        self._creating: dict[str, None] = {}
         self.churned = False
         self._do: dict[IncidentKind, Callable[[Incident], str | None]] = {
             IncidentKind.CRASH: self._crash,
@@ -48,6 +51,7 @@ class Incidents:
             IncidentKind.RECONNECT: self._reconnect,
             IncidentKind.CLOCK_JUMP: self._clock_jump,
             IncidentKind.SYNC: self._sync_again,
+            IncidentKind.NEW_CHAT: self._create_chat,
         }
 
     def plan(self) -> None:
@@ -227,6 +231,35 @@ class Incidents:
                 await members.remove(chat_id, user, by=owner)
         except SeriatimError as error:
             self._world.site.note("api", f"{chat_id} {user}: {error}")
+
+    def _create_chat(self, incident: Incident) -> str | None:
+        """The first user creates a chat with all others, and says something there: nothing but a push announces it."""
+        world = self._world
+        api = world.api
+        if not api.up or api.process is None or api.catalog is None:
+            return None
+        now = iso(api.process.clock.now_ms())
+        chat = Chat(
+            chat_id=f"chat_{len(world.chats) + len(self._creating) + 1}",
+            chat_type=ChatType.GROUP,
+            name=None,
+            created_by=world.users[0],
+            created_at=now,
+            updated_at=now,
+            member_count=len(world.users),
+        )
+        self._creating[chat.chat_id] = None
+        api.process.start(self._create(api.catalog, chat, api.process.clock.now_ms()))
+        return f"{chat.created_by} creates {chat.chat_id}"
+
+    async def _create(self, catalog: MemoryCatalog, chat: Chat, now_ms: int) -> None:
+        world = self._world
+        try:
+            await catalog.create_group(chat, world.users[1:], now_ms=now_ms, timeout_s=API_TIMEOUT_S)
+        except SeriatimError as error:
+            world.site.note("api", f"{chat.chat_id}: {error}")
+            return
+        world.at(world.loop.time(), world.chat_created, chat.chat_id)
 
     def _slow_reader(self, incident: Incident) -> str | None:
         device = _one_of(self._world.devices, incident)

@@ -9,6 +9,7 @@ from seriatim.connection.acks import Acks
 from seriatim.connection.chat_cursor import ChatCursor
 from seriatim.connection.chats import Chats
 from seriatim.connection.gateway import Gateway
+from seriatim.connection.new_chats import NewChats
 from seriatim.connection.outbound import Outbound, Pressure
 from seriatim.connection.registration import Registrations
 from seriatim.domain.breaker import Breaker
@@ -172,6 +173,13 @@ def acks_dropped() -> Sequence[Patch]:
 
 
 # --- connections ----------------------------------------------------------------------------------------------------
+
+
+def no_look_for_new_chats() -> Sequence[Patch]:
+    async def look(self: NewChats) -> None:
+        return
+
+    return [(NewChats, "look", look)]
 
 
 def cursor_forgotten_on_removal() -> Sequence[Patch]:

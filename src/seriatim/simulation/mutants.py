@@ -130,6 +130,13 @@ _ALL = (
         profile="redis",
     ),
     Mutant(
+        name="no-look-for-new-chats",
+        removes="gateways look for chats that their users have joined",
+        hole="H9",
+        patches=more.no_look_for_new_chats,
+        profile="redis",
+    ),
+    Mutant(
         name="live-overtakes-sync",
         removes="live messages wait until the sync is through",
         hole="H16",

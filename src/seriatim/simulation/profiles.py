@@ -52,6 +52,7 @@ class IncidentKind(StrEnum):
     RECONNECT = "reconnect"
     CLOCK_JUMP = "clock jump"
     SYNC = "periodic sync"
+    NEW_CHAT = "chat created"
 
     @property
     def duration_s(self) -> tuple[float, float]:
@@ -166,13 +167,18 @@ PROFILES: Mapping[str, Profile] = {
         ),
         Profile(
             name="redis",
-            summary="the directory is wiped, pushes are lost, subscriptions break",
+            summary="the directory is wiped, pushes are lost, subscriptions break; a chat is created meanwhile",
             wires={
                 **_CALM_WIRES,
                 WireKind.DIRECTORY: WireRates(lost_request=0.02, lost_response=0.02, unavailable=0.04, tail=0.03),
                 WireKind.PUSH: WireRates(lost_request=0.02, lost_response=0.02, unavailable=0.04, tail=0.03),
             },
-            per_minute={IncidentKind.WIPE: 4.0, IncidentKind.INTERRUPT: 6.0, IncidentKind.OUTAGE: 2.0},
+            per_minute={
+                IncidentKind.WIPE: 4.0,
+                IncidentKind.INTERRUPT: 6.0,
+                IncidentKind.OUTAGE: 2.0,
+                IncidentKind.NEW_CHAT: 3.0,
+            },
             outages=(WireKind.DIRECTORY, WireKind.PUSH),
             push_loss=0.15,
         ),

@@ -12,6 +12,7 @@ from seriatim.domain.chat import Chat, ChatType, Membership, Role
 from seriatim.domain.times import iso
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Partition
 from seriatim.ports.message_log import Standing
+from seriatim.simulation.arrivals import first_messages_seen
 from seriatim.simulation.checkers import Ending, judge, judge_quiet
 from seriatim.simulation.cluster import (
     GROUP,
@@ -47,6 +48,7 @@ SETTLED_S = 50.0  # after this every heartbeat has come round once
 IDLE_S = 3.0  # pipelines end, registrations are removed
 REDIALLED_S = 4.0  # a device that lost its connection has a new one
 UNNOTICED_S = 60.0  # longer than a gateway waits for a pong
+SEEN_S = 65.0  # the bound of first messages, and some seconds for a call that was lost before the world healed
 PROMPT_S = 8.0  # a push takes milliseconds; an own message above a hole is asked for after a few seconds
 LOOK_EVERY_S = 2.0
 FORGETTING = 0.4  # of the events, in worlds whose publishers do not always know a message's predecessor
@@ -98,6 +100,7 @@ class World:
         self.devices = self._devices()
         self.incidents = Incidents(self)
         self.sends = 0
+        self.created: dict[str, None] = {}  # chats that were created in trouble
         self.hasty: HastyClient | None = None
 
     # --- the schedule -----------------------------------------------------------------------------------------------
@@ -205,9 +208,23 @@ class World:
             client_message_id = f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
         device.process.run(device.send, chat_id, client_message_id, content)
 
+    def chat_created(self, chat_id: str) -> None:
+        """The creator's devices know of it; those of the others do not."""
+        self.created[chat_id] = None
+        self.chats.append(chat_id)
+        devices = [device for device in self.devices if device.user_id == self.users[0]]
+        self._send(self._one_of(devices), chat_id, "first words")
+
+    def _expect_first_messages(self) -> None:
+        """Who is connected from here on must have seen them when the bound is over, whatever became of the pushes."""
+        published = {chat_id: list(self.history.published.get(chat_id, ())) for chat_id in self.created}
+        links = [(device, device.link) for device in self.devices if device.link is not None]
+        self.at(self.loop.time() + SEEN_S, first_messages_seen, self.history, published, links)
+
     def _heal(self) -> None:
         """No new trouble; what broke is repaired. From here on everything owed must arrive."""
         self.site.note("world", "heals")
+        self._expect_first_messages()
         self.faults.stop()
         self.incidents.end()
         for server in self.servers:
