@@ -35,6 +35,10 @@ class Deadline:
             raise ServiceUnavailable("the deadline leaves no room for another attempt; retry with the same id")
         await asyncio.sleep(seconds)
 
+    def allows(self, pause_s: float) -> bool:
+        """Whether after such a pause there is still room for an attempt."""
+        return self._clock.monotonic() + pause_s <= self.at - limits.ATTEMPT_ROOM_S
+
 
 async def persistently(
     call: Callable[[float], Awaitable[T]], *, deadline: Deadline, clock: Clock, observe: DurabilityObserver

@@ -5,11 +5,13 @@ every client that acknowledges cumulatively. Therefore nobody is shown anything 
 is closed with a tombstone; since slots are written once, a tombstone is as final as a message.
 """
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
 
 from seriatim.domain import limits
+from seriatim.domain.errors import Conflict, ServiceUnavailable, Throttled
 from seriatim.domain.message import Sealed, Slot
 from seriatim.domain.times import iso, milliseconds
 from seriatim.durability.observe import DurabilityObserver
@@ -38,7 +40,10 @@ class PrefixReader:
         self._observe = observe
 
     async def read(self, chat_id: str, *, after: int, limit: int, deadline: Deadline, sealing: bool = True) -> Prefix:
-        """The stable prefix above `after`, at most `limit` slots, closing old holes on the way if `sealing`."""
+        """The stable prefix above `after`, at most `limit` slots, closing old holes on the way if `sealing`.
+
+        A hole that cannot be closed now ends the prefix; it is no reason to refuse the read.
+        """
         for attempt in range(_ROUNDS_MAX):
             page = await persistently(
                 lambda room: self._log.read(chat_id, after=after, limit=limit + 1, timeout_s=room),
@@ -55,11 +60,10 @@ class PrefixReader:
             above = page.slots[len(run)]
             if not self._old(above):
                 return prefix
-            if not sealing or attempt == _ROUNDS_MAX - 1:
-                return msgspec.structs.replace(prefix, sealable=True)
             end = min(above.sequence, prefix.through + 1 + limits.SEALS_PER_READ_MAX)
-            for sequence in range(prefix.through + 1, end):
-                await self.seal(chat_id, sequence, deadline=deadline)
+            hole = range(prefix.through + 1, end)
+            if not sealing or attempt == _ROUNDS_MAX - 1 or not await self._close(chat_id, hole, attempt, deadline):
+                return msgspec.structs.replace(prefix, sealable=True)
         raise AssertionError("unreachable: the last round returns")
 
     async def read_back(self, chat_id: str, *, at: int, limit: int, deadline: Deadline) -> Sequence[Slot]:
@@ -81,6 +85,35 @@ class PrefixReader:
         if isinstance(holder, Sealed):
             self._observe.sealed(chat_id, sequence)
         return holder
+
+    async def _close(self, chat_id: str, hole: range, attempt: int, deadline: Deadline) -> bool:
+        """Tries to seal the slots of a hole. Whatever came of it, they are read again; False: no time is left for that.
+
+        A conflict, for one, means that the slot's writer commits it at this moment.
+        """
+        pause = 0.0
+        try:
+            for sequence in hole:
+                if not deadline.allows(0.0):
+                    return False
+                await self.seal(chat_id, sequence, deadline=deadline)
+        except ServiceUnavailable as refusal:
+            pause = self._pause_s(refusal, attempt)
+        if not deadline.allows(pause):
+            return False
+        await asyncio.sleep(pause)
+        return True
+
+    def _pause_s(self, refusal: ServiceUnavailable, attempt: int) -> float:
+        """ADR-009's pause for this refusal, with jitter."""
+        if isinstance(refusal, Throttled):
+            self._observe.refused_by_store("throttled")
+            pause = min(limits.THROTTLE_BACKOFF_S * 2.0**attempt, limits.THROTTLE_BACKOFF_MAX_S)
+        else:
+            if isinstance(refusal, Conflict):
+                self._observe.refused_by_store("conflict")
+            pause = min(limits.CONFLICT_BACKOFF_S * 2.0**attempt, limits.CONFLICT_BACKOFF_MAX_S)
+        return pause * (0.5 + self._clock.random() / 2)
 
     def _old(self, slot: Slot) -> bool:
         return self._clock.now_ms() - milliseconds(slot.created_at) >= limits.SEAL_AFTER_S * 1000

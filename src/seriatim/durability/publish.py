@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from seriatim.domain import limits
-from seriatim.domain.errors import ServiceUnavailable
+from seriatim.domain.errors import Conflict, OutcomeUnknown, ServiceUnavailable, Throttled
 from seriatim.domain.events import MessagePersisted, encode_message, headers, message_persisted
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.times import iso
@@ -102,7 +102,12 @@ class ChatPublisher:
         return await self._foreign(prefix.slots, deadline) if prefix.slots else []
 
     async def _close_hole(self, deadline: Deadline) -> list[Outgoing]:
-        return await self._foreign([await self._prefix.seal(self.chat_id, self.mark + 1, deadline=deadline)], deadline)
+        """A seal that was refused, or whose answer was lost, is followed by another read, as any other."""
+        try:
+            slot = await self._prefix.seal(self.chat_id, self.mark + 1, deadline=deadline)
+        except (Conflict, Throttled, OutcomeUnknown):
+            return []
+        return await self._foreign([slot], deadline)
 
     async def _foreign(self, slots: Sequence[Slot], deadline: Deadline) -> list[Outgoing]:
         """Slots read back; our own among them go out as ours. The membership version is read after the slots, so it is

@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 
 from seriatim.domain.chat import Role
-from seriatim.domain.errors import SeriatimError
+from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, Throttled
 from seriatim.domain.events import BadEvent, MessagePersisted, decode
 from seriatim.domain.message import Draft, Message, Receipt, Slot
 from seriatim.engines.memory.store import StoreWatcher
@@ -240,6 +240,7 @@ class History(StoreWatcher):
             text = f"acks #{outcome.sequence}" if isinstance(outcome, Receipt) else f"refuses, {type(outcome).__name__}"
             self._trace.note(self._loop.time(), "durability", f"{text} {draft.chat_id} {draft.client_message_id[:8]}")
         if not isinstance(outcome, Receipt):
+            self.refused(f"a send to {draft.chat_id}", outcome)
             return
         self.acks += 1
         where = f"{draft.chat_id} #{outcome.sequence} ({draft.client_message_id[:8]})"
@@ -258,6 +259,11 @@ class History(StoreWatcher):
 
     def exposed(self, user_id: str, chat_id: str, after: int, page: PrefixPage) -> None:
         self.exposures.append(Exposure(self._loop.time(), user_id, chat_id, after, page))
+
+    def refused(self, what: str, error: SeriatimError) -> None:
+        """A read or a send failed. The simulated wire begins the text of an error with the store's operation."""
+        if isinstance(error, Conflict | Throttled | OutcomeUnknown) and error.message.startswith("seal:"):
+            self.violate("seal_refusal_contained", f"{what} was refused: {error.message}")
 
     # --- devices ----------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,13 @@ _ALL = (
         profile="store",
     ),
     Mutant(
+        name="refused-seal-fails-its-reader",
+        removes="a hole that cannot be closed now is read again, and ends a page at most",
+        hole="H1",
+        patches=rules.refused_seal_fails_its_reader,
+        profile="store",
+    ),
+    Mutant(
         name="unconditional-put",
         removes="a slot is written only if it is empty",
         hole="H4",

@@ -48,6 +48,18 @@ def no_sealing() -> Sequence[Patch]:
     return [(PrefixReader, "_old", lambda self, slot: False), (ChatPublisher, "_close_hole", close_hole)]
 
 
+def refused_seal_fails_its_reader() -> Sequence[Patch]:
+    async def close(self: PrefixReader, chat_id: str, hole: range, attempt: int, deadline: Deadline) -> bool:
+        for sequence in hole:
+            await self.seal(chat_id, sequence, deadline=deadline)
+        return True
+
+    async def close_hole(self: ChatPublisher, deadline: Deadline) -> list[Outgoing]:
+        return await self._foreign([await self._prefix.seal(self.chat_id, self.mark + 1, deadline=deadline)], deadline)
+
+    return [(PrefixReader, "_close", close), (ChatPublisher, "_close_hole", close_hole)]
+
+
 # --- storing --------------------------------------------------------------------------------------------------------
 
 

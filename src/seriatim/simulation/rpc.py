@@ -105,11 +105,14 @@ class RemoteDurability:
     # --- reads and receipts: a coroutine at the ingest process ------------------------------------------------------
 
     async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
-        page = await self._call(
-            chat_id,
-            lambda ingest: ingest.read(user_id, chat_id, after=after, limit=limit, timeout_s=timeout_s),
-            timeout_s,
-        )
+        async def at_ingest(ingest: Ingest) -> PrefixPage:
+            try:
+                return await ingest.read(user_id, chat_id, after=after, limit=limit, timeout_s=timeout_s)
+            except SeriatimError as error:
+                self._history.refused(f"a read of {chat_id}", error)
+                raise
+
+        page = await self._call(chat_id, at_ingest, timeout_s)
         self._history.exposed(user_id, chat_id, after, page)
         return page
 

@@ -6,8 +6,18 @@ from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.domain.message import Message, Sealed
 from seriatim.durability.prefix import Prefix
-from tests.support.bench import CHAT, Bench, Node, simulated
-from tests.support.wire import LATENCY_S, with_before
+from tests.support.bench import CHAT, Bench, Node, simulate, simulated
+from tests.support.wire import (
+    CONFLICT,
+    GO,
+    LATENCY_S,
+    LOST_REQUEST,
+    LOST_RESPONSE,
+    THROTTLED,
+    UNAVAILABLE,
+    Fate,
+    with_before,
+)
 
 OLD_S = limits.SEAL_AFTER_S
 
@@ -162,6 +172,60 @@ async def test_a_slow_clock_waits_longer_and_a_fast_one_less_and_neither_shows_a
     assert _numbers(await _read(slow)) == []
     prefix = await _read(fast)
     assert [type(slot) for slot in prefix.slots] == [Sealed, Message]
+
+
+@simulated
+async def test_f1_a_seal_that_meets_a_conflict_is_followed_by_another_read(bench: Bench) -> None:
+    bench.put_message(1)
+    bench.put_message(3, age_s=OLD_S)
+    node = bench.node()
+    node.wire.on("seal", CONFLICT)
+    prefix = await _read(node)
+    assert (_numbers(prefix), bench.tombstones()) == ([1, 2, 3], [2])
+    assert node.wire.calls == ["read", "seal", "read", "seal", "read"]
+    assert node.notes.refusals == ["conflict"]
+
+
+@simulated
+async def test_f1_the_commit_that_a_seal_collided_with_is_shown(bench: Bench) -> None:
+    bench.put_message(1)
+    bench.put_message(3, age_s=OLD_S)
+    node = bench.node()
+    node.wire.on("seal", CONFLICT)
+
+    def commit() -> None:
+        bench.put_message(2)
+
+    node.wire.on("read", GO, with_before(commit))
+    prefix = await _read(node)
+    assert [type(slot) for slot in prefix.slots] == [Message, Message, Message]
+    assert (bench.tombstones(), node.wire.count("seal")) == ([], 1)
+
+
+@pytest.mark.parametrize("fate", [CONFLICT, THROTTLED, UNAVAILABLE, LOST_REQUEST, LOST_RESPONSE])
+def test_f1_a_read_shows_what_lies_below_a_hole_that_cannot_be_closed(fate: Fate) -> None:
+    async def schedule(bench: Bench) -> None:
+        bench.put_message(1)
+        bench.put_message(3, age_s=OLD_S)
+        node = bench.node()
+        node.wire.always("seal", fate)
+        prefix = await _read(node)
+        assert 1 in _numbers(prefix)
+        assert prefix.sealable == (2 not in bench.tombstones())
+
+    simulate(schedule)
+
+
+@simulated
+async def test_f1_a_read_whose_time_ends_while_it_seals_shows_what_it_has_read(bench: Bench) -> None:
+    bench.put_message(1)
+    bench.put_message(3, age_s=OLD_S)
+    node = bench.node()
+    node.wire.always("seal", LOST_REQUEST)
+    deadline = node.deadline(limits.STORE_TIMEOUT_S + limits.ATTEMPT_ROOM_S)
+    prefix = await node.prefix().read(CHAT, after=0, limit=10, deadline=deadline)
+    assert (_numbers(prefix), prefix.sealable) == ([1], True)
+    assert node.wire.calls == ["read", "seal"]
 
 
 @simulated

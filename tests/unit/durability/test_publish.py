@@ -10,7 +10,7 @@ from seriatim.domain.message import Message
 from seriatim.durability.publish import ChatPublisher, Outgoing
 from seriatim.ports.event_log import MESSAGES
 from tests.support.bench import CHAT, Bench, Node, simulated
-from tests.support.wire import LOST_RESPONSE, UNAVAILABLE
+from tests.support.wire import CONFLICT, LOST_REQUEST, LOST_RESPONSE, THROTTLED, UNAVAILABLE, Fate
 
 
 @simulated
@@ -224,6 +224,21 @@ async def test_trailing_holes_up_to_the_target_are_closed_after_one_wait(bench: 
     await publisher.advance(4, deadline=node.deadline(10))
     assert (publisher.mark, publisher.last_message, bench.tombstones()) == (4, 1, [2, 3, 4])
     assert bench.loop.time() < limits.SEAL_AFTER_S + 2 * limits.HOLE_POLL_MAX_S
+
+
+@pytest.mark.parametrize("fate", [CONFLICT, THROTTLED, LOST_REQUEST, LOST_RESPONSE])
+def test_f1_a_publisher_whose_seal_is_refused_once_goes_on_within_its_deadline(fate: Fate) -> None:
+    @simulated
+    async def schedule(bench: Bench) -> None:
+        node = bench.node()
+        publisher = node.publisher()
+        publisher.adopt(0, 0)
+        bench.put_message(1)
+        node.wire.on("seal", fate)
+        await publisher.advance(2, deadline=node.deadline(10))
+        assert (bench.published(), publisher.mark, bench.tombstones()) == ([1], 2, [2])
+
+    schedule()
 
 
 @simulated
