@@ -13,7 +13,7 @@ import msgspec
 from seriatim.domain.account import Code, Session, User
 from seriatim.domain.chat import Chat, Membership
 from seriatim.domain.errors import InternalError
-from seriatim.domain.limits import INSPECTED_AHEAD_ROWS, INSPECTED_KEPT_ROWS
+from seriatim.domain.limits import DIRTY_BUCKETS, INSPECTED_AHEAD_ROWS, INSPECTED_KEPT_ROWS
 from seriatim.domain.message import Message, Slot
 from seriatim.domain.times import iso
 from seriatim.engines.dynamodb import chat_rows, message_rows, people_rows
@@ -163,10 +163,14 @@ class DynamoInspection(StoredRows):
         return await self._one(tables.COUNTERS, key, message_rows.COUNTER, message_rows.standing_of)
 
     async def is_listed_dirty(self, chat_id: str, *, dirty_at_ms: int) -> bool:
-        """By what DynamoDB makes the index of: the index itself lags behind, and says no more than this."""
+        """By what DynamoDB makes the index of: the index itself lags behind, and says no more than this.
+
+        Any part will do that a sweep asks: earlier releases had fewer (docs/decisions/0062).
+        """
         row = await self._reader.get(tables.COUNTERS, {"chat_id": S(chat_id)}, message_rows.COUNTER)
-        listed = row is not None and row.dirty_bucket == message_rows.dirty_bucket(chat_id)
-        return row is not None and listed and row.dirty_at == S(iso(dirty_at_ms))
+        if row is None or row.dirty_bucket is None:
+            return False
+        return int(row.dirty_bucket.N) in range(DIRTY_BUCKETS) and row.dirty_at == S(iso(dirty_at_ms))
 
     async def membership(self, chat_id: str, user_id: str) -> Membership | None:
         key = chat_rows.member_key(chat_id, user_id)

@@ -205,7 +205,7 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         )
 
     async def dirty(self, *, before_ms: int, limit: int, timeout_s: float) -> Sequence[DirtyChat]:
-        """Each part of the index is asked for its oldest."""
+        """Each part of the index is asked for its oldest, a few parts at a time."""
         until = self._store.until(timeout_s)
 
         async def oldest(bucket: int) -> Sequence[DirtyChat]:
@@ -219,8 +219,11 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
             items = map(rows.DIRTY.decode, page.items)
             return [DirtyChat(item.chat_id.S, milliseconds(item.dirty_at.S)) for item in items]
 
-        parts = await together(oldest, range(limits.DIRTY_BUCKETS))
-        found = [chat for part in parts for chat in part]
+        found: list[DirtyChat] = []
+        for first in range(0, limits.DIRTY_BUCKETS, limits.DIRTY_QUERIES_MAX):
+            last = min(first + limits.DIRTY_QUERIES_MAX, limits.DIRTY_BUCKETS)
+            for part in await together(oldest, range(first, last)):
+                found += part
         return sorted(found, key=lambda chat: (chat.dirty_at_ms, chat.chat_id))[:limit]
 
     async def role(self, chat_id: str, user_id: str, *, timeout_s: float) -> Role | None:
