@@ -24,7 +24,7 @@ resource "aws_iam_role" "service_account" {
       Principal = { Federated = var.oidc_provider_arn }
       Condition = {
         StringEquals = {
-          "${local.oidc_issuer}:aud" = "sts.amazonaws.com"
+          "${local.oidc_issuer}:aud" = var.oidc_audience
           "${local.oidc_issuer}:sub" = "system:serviceaccount:${var.namespace}:${each.key}"
         }
       }

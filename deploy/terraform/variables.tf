@@ -56,6 +56,12 @@ variable "oidc_provider_arn" {
   default     = ""
 }
 
+variable "oidc_audience" {
+  description = "For whom the cluster's tokens are made out: one of the client ids of its OIDC provider."
+  type        = string
+  default     = "sts.amazonaws.com"
+}
+
 variable "namespace" {
   description = "Of the service accounts in Kubernetes."
   type        = string

@@ -13,7 +13,7 @@ import msgspec
 from seriatim.engines.dynamodb.client import Client, Request
 
 IAM = Path(__file__).parents[2] / "deploy" / "iam"
-ARN = "arn:aws:dynamodb:eu-west-1:111122223333:table/"
+ARN = "arn:aws:dynamodb:eu-west-1:111122223333:table/"  # of the partition aws; there are others
 _PARTS = {"Put": "PutItem", "Update": "UpdateItem", "Delete": "DeleteItem", "ConditionCheck": "ConditionCheckItem"}
 
 Need = tuple[str, str]  # an action, and the table or index that it is done to
@@ -55,12 +55,12 @@ def policy(name: str) -> Mapping[str, Any]:
     return found
 
 
-def allows(policy: Mapping[str, Any], action: str, resource: str) -> bool:
+def allows(policy: Mapping[str, Any], action: str, resource: str, *, arn: str = ARN) -> bool:
     """Whoever is denied something in one place is not allowed it by another."""
     effects = [
         statement["Effect"]
         for statement in policy["Statement"]
-        if _matches(statement["Action"], f"dynamodb:{action}") and _matches(statement["Resource"], ARN + resource)
+        if _matches(statement["Action"], f"dynamodb:{action}") and _matches(statement["Resource"], arn + resource)
     ]
     return "Allow" in effects and "Deny" not in effects
 

@@ -106,6 +106,9 @@ def statements(grants: Sequence[Grant], resource: Resource) -> list[dict[str, ob
 
 
 def anywhere(grant: Grant) -> str:
-    """In whichever region and account the policy is used. The names are those of tables without a prefix."""
-    table = f"arn:aws:dynamodb:*:*:table/{grant.table}"
+    """In whichever partition (aws, aws-cn, aws-us-gov ...), region and account the policy is used, which are one each.
+
+    The names are those of tables without a prefix.
+    """
+    table = f"arn:*:dynamodb:*:*:table/{grant.table}"
     return table if grant.index is None else f"{table}/index/{grant.index}"

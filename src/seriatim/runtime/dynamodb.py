@@ -72,10 +72,9 @@ async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIt
     if found.credentials is None:
         raise CannotReach("no AWS credentials were found; see `aws configure`, or give this machine a role")
     keeper = Keeper(found.credentials)
+    address: str = url or await asyncio.to_thread(amazons_address, region)
     try:
-        client = Client(
-            url or f"https://dynamodb.{region}.amazonaws.com", region=region, credentials=keeper.now, clock=clock
-        )
+        client = Client(address, region=region, credentials=keeper.now, clock=clock)
     except ValueError as error:
         raise CannotReach(str(error)) from None
     renewing = asyncio.create_task(keeper.keep_fresh(look if found is not _LOCAL else lambda: _LOCAL))
@@ -117,6 +116,24 @@ def look() -> Found:
         if frozen is None
         else Credentials(key_id=frozen.access_key, secret=frozen.secret_key, session_token=frozen.token or None),
     )
+
+
+def amazons_address(region: str) -> str:
+    """Of the service itself. May block. Each partition (China, GovCloud and others) has a domain of its own, which the
+    library knows, also for regions that are newer than the library. Raises `CannotReach`.
+    """
+    session = _session()
+    from botocore.exceptions import UnknownRegionError
+
+    try:
+        partition = session.get_partition_for_region(region)
+    except UnknownRegionError:
+        raise CannotReach(
+            f"no AWS partition is known that has a region {region!r}; correct it, or say where its DynamoDB is: "
+            "--url for tools, endpoint= in `store` for servers"
+        ) from None
+    domains = {each["partition"]: each["dnsSuffix"] for each in session.get_data("endpoints")["partitions"]}
+    return f"https://dynamodb.{region}.{domains[partition]}"
 
 
 @functools.cache

@@ -100,4 +100,4 @@ def _read(name: str) -> dict[str, Any]:
 
 
 def _anywhere(resource: str) -> str:
-    return re.sub(r"\$\{aws_dynamodb_table\.(\w+)\.arn\}", r"arn:aws:dynamodb:*:*:table/\1", resource)
+    return re.sub(r"\$\{aws_dynamodb_table\.(\w+)\.arn\}", r"arn:*:dynamodb:*:*:table/\1", resource)

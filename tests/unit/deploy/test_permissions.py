@@ -229,3 +229,15 @@ def _granted(role: str) -> list[Need]:
 
 def _resource(grant: Grant) -> str:
     return grant.table if grant.index is None else f"{grant.table}/index/{grant.index}"
+
+
+@pytest.mark.parametrize("name", [name for name in GRANTS if GRANTS[name]])
+@pytest.mark.parametrize(
+    "arn", ["arn:aws-cn:dynamodb:cn-north-1:111122223333:table/", "arn:aws-us-gov:dynamodb:us-gov-west-1:1111:table/"]
+)
+def test_f3_a_policy_allows_the_same_in_every_partition_of_aws(name: str, arn: str) -> None:
+    for grant in GRANTS[name]:
+        resource = grant.table if grant.index is None else f"{grant.table}/index/{grant.index}"
+        for action in grant.actions:
+            assert allows(policy(name), action, resource)
+            assert allows(policy(name), action, resource, arn=arn)

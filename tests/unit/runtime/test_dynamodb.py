@@ -76,3 +76,32 @@ async def test_credentials_are_renewed_and_a_failure_to_renew_keeps_the_old(monk
     keeping.cancel()
     await asyncio.gather(keeping, return_exceptions=True)
     assert seen[:4] == [old, old, old, new]
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("eu-west-1", "dynamodb.eu-west-1.amazonaws.com"),
+        ("cn-north-1", "dynamodb.cn-north-1.amazonaws.com.cn"),
+        ("us-gov-west-1", "dynamodb.us-gov-west-1.amazonaws.com"),
+        ("us-iso-east-1", "dynamodb.us-iso-east-1.c2s.ic.gov"),
+        ("eu-west-99", "dynamodb.eu-west-99.amazonaws.com"),  # newer than the library
+    ],
+)
+async def test_f3_a_region_is_asked_under_the_domain_of_its_partition(
+    places: pytest.MonkeyPatch, region: str, host: str
+) -> None:
+    places.setenv("AWS_ACCESS_KEY_ID", "key")
+    places.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    async with dynamodb(None, region, SystemClock()) as client:
+        assert client.host == host
+
+
+async def test_f3_a_region_of_no_known_partition_needs_an_address(places: pytest.MonkeyPatch) -> None:
+    places.setenv("AWS_ACCESS_KEY_ID", "key")
+    places.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with pytest.raises(CannotReach, match="moon-base-1.*--url.*endpoint"):
+        async with dynamodb(None, "moon-base-1", SystemClock()):
+            pass
+    async with dynamodb("https://dynamodb.moon-base-1.example", "moon-base-1", SystemClock()) as client:
+        assert client.host == "dynamodb.moon-base-1.example"

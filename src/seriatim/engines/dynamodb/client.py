@@ -36,7 +36,8 @@ class Client:
         self._pool = Pool(
             parts.hostname, parts.port or (443 if secure else 80), ssl.create_default_context() if secure else None
         )
-        self._signer = Signer(host=parts.netloc.rpartition("@")[2], region=region)
+        self.host = parts.netloc.rpartition("@")[2]
+        self._signer = Signer(host=self.host, region=region)
         self._credentials = credentials
         self._clock = clock
         self.calls: dict[str, int] = {}
