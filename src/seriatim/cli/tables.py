@@ -12,6 +12,7 @@ from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
 from seriatim.domain.errors import SeriatimError
 from seriatim.engines.dynamodb.control import DynamoTableControl
 from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.operations.retries import RetryingTableControl
 from seriatim.operations.tables import TABLES, Difference
 from seriatim.operations.tables import create as create_tables
 from seriatim.operations.tables import verify as verify_tables
@@ -49,14 +50,15 @@ def _where(command: Command) -> Command:
 def create(url: str | None, region: str | None, prefix: str, as_json: bool) -> None:
     """Make the tables that are missing, and mend what can be changed in place.
 
-    Tables that are there keep their rows. May be repeated at any time, also while servers run.
+    Tables that are there keep their rows. May be repeated at any time, also while servers run. A lost connection is
+    tried again a few times.
     """
 
     async def work(control: TableControl, clock: Clock) -> tuple[list[str], list[Difference]]:
-        made = await create_tables(
-            control, clock, prefix=prefix, tell=lambda line: None if as_json else click.echo(line, err=True)
-        )
-        return list(made), list(await verify_tables(control, prefix=prefix))
+        tell: Callable[[str], None] = lambda line: None if as_json else click.echo(line, err=True)  # noqa: E731
+        retrying = RetryingTableControl(control, clock, tell)
+        made = await create_tables(retrying, clock, prefix=prefix, tell=tell)
+        return list(made), list(await verify_tables(retrying, prefix=prefix))
 
     made, differences = _run(work, url, region)
     _finish(differences, {"made": made}, f"{len(made)} tables made", as_json=as_json)

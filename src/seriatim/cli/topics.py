@@ -10,6 +10,8 @@ import click
 from seriatim.cli.options import refuse
 from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
 from seriatim.domain.errors import SeriatimError
+from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.operations.retries import RetryingTopicControl
 from seriatim.operations.topics import PARTITIONS, PROFILES, Difference
 from seriatim.operations.topics import create as create_topics
 from seriatim.operations.topics import verify as verify_topics
@@ -61,13 +63,15 @@ def _where(command: Command) -> Command:
 def create(url: str, profile: str, as_json: bool) -> None:
     """Make the topics that are missing, and mend the settings of the others.
 
-    May be repeated at any time, also while servers run. The number of partitions is never changed.
+    May be repeated at any time, also while servers run. The number of partitions is never changed. A lost connection
+    is tried again a few times.
     """
 
     async def work(control: TopicControl, prefix: str) -> tuple[list[str], list[Difference]]:
         tell: Callable[[str], None] = lambda line: None if as_json else click.echo(line, err=True)  # noqa: E731
-        made = await create_topics(control, PROFILES[profile], prefix=prefix, tell=tell)
-        return list(made), list(await verify_topics(control, PROFILES[profile], prefix=prefix))
+        retrying = RetryingTopicControl(control, SystemClock(), tell)
+        made = await create_topics(retrying, PROFILES[profile], prefix=prefix, tell=tell)
+        return list(made), list(await verify_topics(retrying, PROFILES[profile], prefix=prefix))
 
     made, differences = _run(work, url)
     _finish(differences, {"made": made}, f"{len(made)} topics made", as_json=as_json)

@@ -229,6 +229,9 @@ NEWEST_PAGE_SLOTS = 50  # looked through at once for the newest message below to
 CREDENTIALS_EVERY_S = 60.0  # they are renewed a quarter of an hour before their end, if somebody asks for them
 TABLE_ACTIVE_S = 300.0  # a new table is ready within seconds, an index on an old one may take minutes
 TABLE_POLL_S = 0.5
+PREPARE_TRIES_MAX = 5  # of one call of a tool that makes tables or topics: it may be repeated, and an operator waits
+PREPARE_BACKOFF_S = 0.5  # before the second try; doubles: 7.5 s in all
+PREPARE_PATIENCE_S = 30.0  # then no further try begins: an unreachable Kafka takes KAFKA_ADMIN_S for each
 
 # --- Redis ---------------------------------------------------------------------------------------------------------
 REDIS_DIAL_S = 2.0  # connecting and signing in, whoever waits for it

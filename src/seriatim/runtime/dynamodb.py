@@ -72,7 +72,7 @@ async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIt
     if found.credentials is None:
         raise CannotReach("no AWS credentials were found; see `aws configure`, or give this machine a role")
     keeper = Keeper(found.credentials)
-    address: str = url or await asyncio.to_thread(amazons_address, region)
+    address = url if url else await asyncio.to_thread(amazons_address, region)
     try:
         client = Client(address, region=region, credentials=keeper.now, clock=clock)
     except ValueError as error:

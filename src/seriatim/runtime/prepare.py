@@ -7,6 +7,7 @@ from seriatim.engines.dynamodb.control import DynamoTableControl
 from seriatim.engines.kafka.cluster import Cluster
 from seriatim.engines.kafka.control import KafkaTopicControl
 from seriatim.operations import tables, topics
+from seriatim.operations.retries import RetryingTableControl, RetryingTopicControl
 from seriatim.ports.clock import Clock
 from seriatim.runtime.dynamodb import CannotReach, StorePlace, dynamodb
 from seriatim.runtime.server import CannotStart
@@ -18,8 +19,10 @@ async def prepare(settings: Settings, profile: str, clock: Clock, tell: Callable
     try:
         place, kafka = StorePlace.parse(settings.store), Cluster.parse(settings.events)
         async with dynamodb(place.endpoint, place.region, clock) as client:
-            await tables.create(DynamoTableControl(client), clock, prefix=place.prefix, tell=tell)
-        await topics.create(KafkaTopicControl(kafka), topics.PROFILES[profile], prefix=kafka.prefix, tell=tell)
+            store = RetryingTableControl(DynamoTableControl(client), clock, tell)
+            await tables.create(store, clock, prefix=place.prefix, tell=tell)
+        log = RetryingTopicControl(KafkaTopicControl(kafka), clock, tell)
+        await topics.create(log, topics.PROFILES[profile], prefix=kafka.prefix, tell=tell)
     except (CannotReach, ValueError) as error:
         raise CannotStart(str(error)) from error
     except SeriatimError as error:

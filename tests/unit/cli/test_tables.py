@@ -6,7 +6,12 @@ import socket
 import pytest
 from click.testing import CliRunner, Result
 
+from seriatim.cli import tables
 from seriatim.cli.main import main
+from seriatim.domain import limits
+from seriatim.domain.errors import OutcomeUnknown
+from seriatim.engines.dynamodb.client import Client, Request
+from seriatim.engines.dynamodb.control import DynamoTableControl
 from tests.support.real_dynamodb import real_dynamodb
 
 PREFIX = "told_"
@@ -58,3 +63,31 @@ def test_what_is_no_address_is_told_in_one_line() -> None:
     refused = _run("create", "--url", "http://")
     assert refused.exit_code == 2
     assert "no address of DynamoDB" in refused.stderr
+
+
+def test_f4_a_lost_connection_is_told_and_the_tables_are_made_all_the_same(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every first call about a table arrives, and its answer is lost."""
+    monkeypatch.setattr(limits, "PREPARE_BACKOFF_S", 0.001)
+    monkeypatch.setattr(tables, "DynamoTableControl", lambda client: DynamoTableControl(_Forgetful(client)))
+    made = _run("create", "--url", url, "--prefix", "lost_")
+    assert made.exit_code == 0, made.output
+    assert made.stdout == "11 tables made: all as they should be.\n"
+    assert "lost_messages: the answer was lost; trying again in 0.001 s\n" in made.stderr
+    again = _run("create", "--url", url, "--prefix", "lost_", "--json")
+    assert (again.exit_code, json.loads(again.stdout)) == (0, {"made": [], "differences": []})
+
+
+class _Forgetful(Client):
+    def __init__(self, client: Client) -> None:
+        self._behind = client
+        self._done: set[tuple[str, object]] = set()
+
+    async def call(self, operation: str, request: Request, *, until: float) -> bytes:
+        answer = await self._behind.call(operation, request, until=until)
+        what = (operation, request["TableName"])
+        if what in self._done:
+            return answer
+        self._done.add(what)
+        raise OutcomeUnknown("the answer was lost")

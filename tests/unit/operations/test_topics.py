@@ -8,8 +8,12 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
+from seriatim.cli import topics
 from seriatim.cli.main import main
+from seriatim.domain import limits
+from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.limits import LETTER_VALUE_BYTES_MAX
+from seriatim.engines.kafka.cluster import Cluster
 from seriatim.engines.kafka.control import KafkaTopicControl
 from seriatim.engines.kafka.event_log import KafkaDeadLetterWriter
 from seriatim.engines.kafka.producer import Producer
@@ -199,6 +203,45 @@ async def test_the_largest_letter_fits() -> None:
     finally:
         await producer.close()
         await raw.close()
+
+
+def test_f4_a_broker_that_is_away_for_a_moment_is_told_and_asked_again(
+    raw: RawKafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every first call of each kind arrives, and its answer is lost."""
+    monkeypatch.setattr(limits, "PREPARE_BACKOFF_S", 0.001)
+    monkeypatch.setattr(topics, "KafkaTopicControl", _Forgetful)
+    made = run(raw, "create")
+    assert made.exit_code == 0, made.output
+    assert made.stdout == "4 topics made: all as they should be.\n"
+    assert made.stderr.count("the answer was lost; trying again in 0.001 s\n") == 3
+    again = run(raw, "create")
+    assert (again.exit_code, again.stdout) == (0, "0 topics made: all as they should be.\n")
+
+
+class _Forgetful(KafkaTopicControl):
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._done: set[str] = set()
+
+    async def describe(self, names: Sequence[str], *, timeout_s: float) -> Mapping[str, Topic]:
+        found = await super().describe(names, timeout_s=timeout_s)
+        self._forget("describe")
+        return found
+
+    async def defaults(self, *, timeout_s: float) -> Mapping[str, str]:
+        found = await super().defaults(timeout_s=timeout_s)
+        self._forget("defaults")
+        return found
+
+    async def create(self, topic: Topic, *, timeout_s: float) -> None:
+        await super().create(topic, timeout_s=timeout_s)
+        self._forget("create")
+
+    def _forget(self, operation: str) -> None:
+        if operation not in self._done:
+            self._done.add(operation)
+            raise OutcomeUnknown("the answer was lost")
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,7 @@ async def test_f3_a_region_is_asked_under_the_domain_of_its_partition(
 async def test_f3_a_region_of_no_known_partition_needs_an_address(places: pytest.MonkeyPatch) -> None:
     places.setenv("AWS_ACCESS_KEY_ID", "key")
     places.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    with pytest.raises(CannotReach, match="moon-base-1.*--url.*endpoint"):
+    with pytest.raises(CannotReach, match=r"moon-base-1.*--url.*endpoint"):
         async with dynamodb(None, "moon-base-1", SystemClock()):
             pass
     async with dynamodb("https://dynamodb.moon-base-1.example", "moon-base-1", SystemClock()) as client:

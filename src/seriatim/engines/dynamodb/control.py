@@ -132,7 +132,10 @@ class DynamoTableControl(TableControl):
             if await self._unless(refused, "UpdateContinuousBackups", change, until) is None:
                 return False
         if table.protected and there.protected is False:
-            await self._ask("UpdateTable", table.name, {"DeletionProtectionEnabled": True}, until)
+            protection = {"TableName": table.name, "DeletionProtectionEnabled": True}
+            # In use: another change of the table is under way, perhaps this one, whose answer was lost.
+            if await self._unless("ResourceInUseException", "UpdateTable", protection, until) is None:
+                return False
         return True
 
     async def _describe(self, name: str, until: float) -> _Table | None:
