@@ -24,7 +24,7 @@ from tools.engines.ports import HOST
 PEOPLE = 8
 SILENT = 2  # of them, one at each gateway
 CHATS = 4
-REFUSED_S = PERSIST_DEADLINE_S + 2  # an error comes by the deadline; the rest is for a machine that does much else
+REFUSED_S = 3 * PERSIST_DEADLINE_S  # an error comes by the deadline; the rest is for a machine that does much else
 CHATS_TRIED_MAX = 50
 
 

@@ -35,7 +35,7 @@ PUSHED = "fanout_messages_delivered_rate_total"
 REPEATED = "gateway_pushes_repeated_total"
 FILLED = "gateway_messages_filled_total"
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 
 class Device(Phone):

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import Conflict, InternalError, OutcomeUnknown, SeriatimError, Throttled
 from seriatim.domain.limits import CONFLICT_RETRIES_MAX, DIRTY_BUCKETS, THROTTLE_RETRIES_MAX
@@ -43,6 +44,7 @@ from tests.contract.store_data import (
     seal,
     version_and_count,
 )
+from tests.support.real_dynamodb import PATIENCE_S
 from tests.unit.engines.dynamodb_trouble import Row, TroubledEngine, troubled
 from tests.unit.engines.scripted_http import Server, http, serving
 
@@ -58,6 +60,14 @@ async def engine() -> AsyncIterator[TroubledEngine]:
 # --- how many calls ---------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine ends no lease and lets no chat fall idle: either would make calls of its own."""
+    monkeypatch.setattr(limits, "SLOT_LEASE_S", PATIENCE_S)
+    monkeypatch.setattr(limits, "PIPELINE_IDLE_S", PATIENCE_S)
+
+
+@pytest.mark.usefixtures("unhurried")
 async def test_a_send_alone_makes_three_calls(engine: TroubledEngine) -> None:
     await found_group(engine)
     clock, broker = SystemClock(), MemoryBroker({MESSAGES: 1})
@@ -72,6 +82,7 @@ async def test_a_send_alone_makes_three_calls(engine: TroubledEngine) -> None:
     await ingest.drain()
 
 
+@pytest.mark.usefixtures("unhurried")
 async def test_twenty_four_writers_share_their_calls(engine: TroubledEngine) -> None:
     await found_group(engine)
     clock, broker = SystemClock(), MemoryBroker({MESSAGES: 1})
@@ -334,7 +345,7 @@ async def test_all_pages_of_members_are_read() -> None:
 async def _send(ingest: Ingest, clock: SystemClock, client_message_id: str) -> Receipt:
     answered: asyncio.Future[Receipt | SeriatimError] = asyncio.get_running_loop().create_future()
     draft = Draft(chat_id=CHAT, sender_id=BOB, client_message_id=client_message_id, content="hello")
-    ingest.submit(draft, deadline=clock.monotonic() + 5, answer=answered.set_result)
+    ingest.submit(draft, deadline=clock.monotonic() + PATIENCE_S, answer=answered.set_result)
     receipt = await answered
     assert isinstance(receipt, Receipt), receipt
     return receipt
