@@ -9,7 +9,7 @@ from seriatim.engines.memory.catalog import MemoryCatalog, MemoryUserChats
 from seriatim.engines.memory.message_log import MemoryDeliveryState, MemoryMessageLog
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.ports.catalog import Change
-from seriatim.ports.message_log import DeliveryState, SlotPage, Watermark
+from seriatim.ports.message_log import DeliveryState, SlotPage, Standing, Watermark
 from tests.contract.store_engines import MemoryEngine
 
 # --- names and quiet --------------------------------------------------------------------------------------------------
@@ -163,6 +163,18 @@ class DatesAWatermarkByEveryAck(MemoryMessageLog):
         moved = await super().acknowledge(user_id, chat_id, sequence=sequence, now_ms=now_ms, timeout_s=timeout_s)
         self._store.watermarks_since_ms[user_id, chat_id] = now_ms
         return moved
+
+
+class TakesADamagedCounterForAMissingOne(MemoryMessageLog):
+    async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
+        readable = [each for each in chat_ids if each not in self._store.unreadable]
+        return await super().standings(readable, timeout_s=timeout_s)
+
+
+class ForgetsWhoLeft(MemoryMessageLog):
+    async def highest_watermark(self, chat_id: str, *, timeout_s: float) -> int:
+        members = self._store.members(chat_id)
+        return max([0, *(self._store.watermarks.get((user_id, chat_id), 0) for user_id in members)])
 
 
 class LooksTooFar(MemoryDeliveryState):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from seriatim.domain.errors import CounterMissing
+from seriatim.domain.errors import CounterMissing, RowUnreadable
 from seriatim.ports.message_log import Allocation, DirtyChat, PublishedAhead, Standing, Watermark
 from tests.contract.store_data import (
     ANN,
@@ -112,6 +112,28 @@ async def standings_are_as_of_now(store: StoreEngine) -> None:
     await store.lose_counter("chat_2")
     found = await store.log().standings(["chat_3", "chat_2", "chat_1", "chat_none"], timeout_s=T_S)
     assert {chat_id: row.allocated for chat_id, row in found.items()} == {"chat_1": 0, "chat_3": 7}
+
+
+async def a_counter_that_cannot_be_read_is_not_taken_for_a_missing_one(store: StoreEngine) -> None:
+    """If one cannot be read: raises `RowUnreadable`."""
+    for chat_id in ("chat_1", "chat_2"):
+        await found_group(store, chat_id)
+    await store.damage_counter("chat_1")
+    for asked in (["chat_1"], ["chat_2", "chat_1"]):
+        with pytest.raises(RowUnreadable):
+            await store.log().standings(asked, timeout_s=T_S)
+    assert list(await store.log().standings(["chat_2"], timeout_s=T_S)) == ["chat_2"]
+
+
+async def the_highest_watermark_is_anybodys_who_ever_acknowledged(store: StoreEngine) -> None:
+    """The highest watermark of the chat, those of former members included, 0 if there is none."""
+    for chat_id in (CHAT, "chat_2"):
+        await found_group(store, chat_id)
+    assert await store.repair().highest_watermark(CHAT, timeout_s=T_S) == 0
+    for user_id, chat_id, sequence in ((ANN, CHAT, 3), (BOB, CHAT, 7), (BOB, "chat_2", 9)):
+        await store.log().acknowledge(user_id, chat_id, sequence=sequence, now_ms=NOW_MS, timeout_s=T_S)
+    await store.catalog().leave(CHAT, BOB, now_ms=NOW_MS, timeout_s=T_S)
+    assert await store.repair().highest_watermark(CHAT, timeout_s=T_S) == 7
 
 
 # --- flush and dirty --------------------------------------------------------------------------------------------------

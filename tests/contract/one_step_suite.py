@@ -5,7 +5,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from seriatim.domain.errors import InternalError, NotAMember, OutcomeUnknown, SeriatimError, ServiceUnavailable
+from seriatim.domain.errors import (
+    InternalError,
+    NotAMember,
+    OutcomeUnknown,
+    RowUnreadable,
+    SeriatimError,
+    ServiceUnavailable,
+)
 from seriatim.domain.limits import KEY_LIFETIME_S
 from seriatim.domain.message import Message
 from seriatim.domain.partition import partition
@@ -157,6 +164,30 @@ async def keys_are_found_expected_or_not_and_expired_or_not(engine: OneStepEngin
     assert await ask(engine, store) is None
     assert await ask(engine, look) is None
     assert found == [key_of(old, expires_at_s=expired), None, key_of(other), None]
+
+
+@SUITE.promise
+async def a_row_that_cannot_be_read_costs_its_own_chat_only(engine: OneStepEngine) -> None:
+    """A row that cannot be read raises `RowUnreadable` where it is asked for, and nothing else of the step fails by it.
+
+    These (chat, client_message_id) will be asked for: an engine may fetch them together.
+    """
+    for chat_id in CHATS[:2]:
+        await found_group(engine.store, chat_id)
+    await engine.store.damage_counter(CHAT)
+    asked: list[type[object]] = []
+
+    def take(step: Step) -> None:
+        step.expect([(CHAT, "key-1"), ("chat_2", "key-1")])
+        try:
+            step.standing(CHAT)
+        except SeriatimError as error:
+            asked.append(type(error))
+        add(step, message(1, chat_id="chat_2"))
+
+    assert await ask(engine, take) is None
+    assert asked == [RowUnreadable]
+    assert await all_slots(engine.store, "chat_2") == [message(1, chat_id="chat_2")]
 
 
 @SUITE.promise

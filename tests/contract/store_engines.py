@@ -50,6 +50,10 @@ class StoreEngine(Protocol):
         """An accident: the chat's counter row is gone."""
         ...
 
+    async def damage_counter(self, chat_id: str) -> None:
+        """An accident: the chat's counter row is there and cannot be read."""
+        ...
+
     def log(self) -> MessageLog: ...
 
     def delivery_state(self) -> DeliveryState: ...
@@ -87,6 +91,9 @@ class MemoryEngine(StoreEngine):
 
     async def lose_counter(self, chat_id: str) -> None:
         self.store.lose_counter(chat_id)
+
+    async def damage_counter(self, chat_id: str) -> None:
+        self.store.unreadable[chat_id] = None
 
     def log(self) -> MessageLog:
         return MemoryMessageLog(self.store, self.wire)
@@ -137,6 +144,12 @@ class EmbeddedEngine(StoreEngine):
 
     async def lose_counter(self, chat_id: str) -> None:
         await self.folder.writer.call("accident", lambda view: view.delete(rows.counter_key(chat_id)), timeout_s=5)
+
+    async def damage_counter(self, chat_id: str) -> None:
+        damaged = b"\xc1 no release writes this"
+        await self.folder.writer.call(
+            "accident", lambda view: view.put(rows.counter_key(chat_id), damaged), timeout_s=5
+        )
 
     def log(self) -> MessageLog:
         return EmbeddedMessageLog(self.folder)
@@ -196,6 +209,14 @@ class DynamoEngine(StoreEngine):
     async def lose_counter(self, chat_id: str) -> None:
         accident = self.store.writing(COUNTERS, {"Key": {"chat_id": S(chat_id)}})
         await self.store.delete(accident, until=self.store.until(PATIENCE_S))
+
+    async def damage_counter(self, chat_id: str) -> None:
+        accident = self.store.writing(
+            COUNTERS,
+            {"Key": {"chat_id": S(chat_id)}, "UpdateExpression": "SET sequence_counter = :damaged"},
+            values={":damaged": S("no release writes this")},
+        )
+        await self.store.change(accident, until=self.store.until(PATIENCE_S))
 
     def log(self) -> MessageLog:
         return DynamoMessageLog(self._writes("ingest"))

@@ -80,6 +80,21 @@ class HidingTheExpired(Breaking):
             return found if found is not None and found.expires_at_s > 2_000_000_000 else None
 
 
+class FailingTogether(Breaking):
+    """One damaged row fails all that is fetched with it."""
+
+    class step(MemoryStep):
+        def expect(self, keys: Sequence[tuple[str, str]]) -> None:
+            for chat_id, client_message_id in keys:
+                self.key(chat_id, client_message_id)
+
+
+class HidingTheDamaged(Breaking):
+    class step(MemoryStep):
+        def standing(self, chat_id: str) -> Standing | None:
+            return None if chat_id in self._store.unreadable else super().standing(chat_id)
+
+
 class TrustingEveryCounter(Breaking):
     class step(MemoryStep):
         def standing(self, chat_id: str) -> Standing | None:
@@ -219,6 +234,8 @@ BROKEN: Mapping[type[Breaking], str] = {
     ForgettingItself: "a_step_finds_its_own_changes",
     RememberingWhatItExpected: "a_new_message_takes_the_place_of_an_expired_key",
     HidingTheExpired: "keys_are_found_expected_or_not_and_expired_or_not",
+    FailingTogether: "a_row_that_cannot_be_read_costs_its_own_chat_only",
+    HidingTheDamaged: "a_row_that_cannot_be_read_costs_its_own_chat_only",
     TrustingEveryCounter: "a_counter_that_is_missing_or_below_its_slots_is_not_trusted",
     KnowingEverybody: "a_step_finds_what_was_answered_before",
     PublishingAtOnce: "events_are_read_from_the_answer_on_and_not_before_the_step_is_decided",

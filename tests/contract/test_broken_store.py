@@ -42,6 +42,16 @@ BROKEN: dict[str, tuple[Callable[[], StoreEngine], str]] = {
                 broken.RecoversOverAnExistingCounter,
                 "a_counter_that_is_there_is_not_recovered",
             ),
+            (
+                "takes a damaged counter for a missing one",
+                broken_reads.TakesADamagedCounterForAMissingOne,
+                "a_counter_that_cannot_be_read_is_not_taken_for_a_missing_one",
+            ),
+            (
+                "forgets who left",
+                broken_reads.ForgetsWhoLeft,
+                "the_highest_watermark_is_anybodys_who_ever_acknowledged",
+            ),
             ("reads back ascending", broken_reads.ReadsBackAscending, "a_read_back_descends_and_leaves_holes_out"),
             ("reads back the oldest", broken_reads.ReadsBackTheOldest, "a_read_back_descends_and_leaves_holes_out"),
             (

@@ -104,7 +104,7 @@ async def test_h5_after_a_repair_new_messages_are_visible_to_who_had_acknowledge
     bench.store.put_watermark(BOB, CHAT, 5)  # 4 and 5 were seen, then lost with a part of the store
     bench.store.lose_counter(CHAT)
     node = bench.node()
-    await CounterDoctor(node.log, node.catalog, node.clock, highest_published=lambda _: 3).repair(CHAT)
+    await CounterDoctor(node.log, node.clock, highest_published=lambda _: 3).repair(CHAT)
     receipt = await node.stored(draft(1))
     assert receipt.sequence > 5
     assert [message.content for message in await node.read_all(BOB, after=5)] == ["text 1"]

@@ -106,7 +106,7 @@ async def test_s7_a_missing_counter_halts_the_chat_until_it_is_repaired(bench: B
     assert isinstance(error, CounterMissing)
     assert (bench.slots(), bench.store.keys, CHAT in bench.store.counters) == (before, {}, False)
     assert node.notes.missing_counters == [CHAT]
-    await CounterDoctor(node.log, node.catalog, node.clock, highest_published=lambda _: 7).repair(CHAT)
+    await CounterDoctor(node.log, node.clock, highest_published=lambda _: 7).repair(CHAT)
     assert (await node.stored(draft(1))).sequence == 8
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from seriatim.domain.errors import SeriatimError
 from seriatim.durability.observe import DurabilityObserver
 
 
@@ -16,6 +17,7 @@ class Notes(DurabilityObserver):
         self.seals: list[int] = []
         self.collisions: list[int] = []
         self.missing_counters: list[str] = []
+        self.unreadable: list[tuple[str, str]] = []
         self.settled: list[str] = []
         self.failures: list[BaseException] = []
 
@@ -48,6 +50,9 @@ class Notes(DurabilityObserver):
 
     def counter_missing(self, chat_id: str) -> None:
         self.missing_counters.append(chat_id)
+
+    def row_unreadable(self, chat_id: str, error: SeriatimError) -> None:
+        self.unreadable.append((chat_id, error.message))
 
     def reconciled(self, chat_id: str) -> None:
         self.settled.append(chat_id)

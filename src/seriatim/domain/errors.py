@@ -233,6 +233,14 @@ class Draining(ServiceUnavailable):
 # --- an operator is needed -------------------------------------------------------------------------------------------
 
 
+class RowUnreadable(ServiceUnavailable):
+    """A stored row is damaged, or is not what this release writes. What needs this row fails until an operator mends
+    it; everything else goes on, so it does not count as a failure of the store.
+    """
+
+    trips_breaker = False
+
+
 class InternalError(SeriatimError):
     """A bug of ours."""
 

@@ -124,6 +124,7 @@ RECONCILE_EVERY_S = 2.0
 RECONCILE_AFTER_S = 5.0  # a chat dirty longer than this has lost its owner, or the owner is stuck
 RECONCILE_CHATS_MAX = 50  # per sweep
 SETTLE_DEADLINE_S = 10.0  # one chat's turn in a sweep: a hole takes SEAL_AFTER_S, a slow event log its 4 s
+WATERMARKS_SCAN_S = 300.0  # counter repair reads every watermark there is, page after page; a large table takes minutes
 RECOVERY_QUIET_S = 10.0  # counter repair refuses while slots still fill within this time
 REPAIR_SEALS_MAX = 10_000  # slots a counter repair closes; a wider gap is a wrong number somewhere, not a lost counter
 READ_SLOTS_MAX = SYNC_SLOTS_MAX + 2  # slots one store read returns: a page, its cursor's own slot, one look ahead

@@ -2,7 +2,8 @@
 
 All drafts that come while the store is busy are judged, numbered, stored and published together. So a chat is always
 published to its end and never has a hole. One that is not, or has no counter, goes the long way: its drafts are handed
-to its pipeline, in their order, and so is all that follows as long as that pipeline lives.
+to its pipeline, in their order, and so is all that follows as long as that pipeline lives. So does a chat whose rows
+cannot be read: its pipeline gives the error to its own drafts, and the other chats of the step are stored.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from seriatim.domain.errors import (
     InternalError,
     NotAMember,
     OutcomeUnknown,
+    RowUnreadable,
     SeriatimError,
     ServerBusy,
     ServiceUnavailable,
@@ -120,6 +122,8 @@ class Express:
                 outcomes.append(outcome)
         batch.finish()
         company.drafts, company.outcomes, company.stored = decided, outcomes, batch.stored
+        for chat_id, error in batch.unreadable.items():
+            self._observe.row_unreadable(chat_id, error)
         for pending in hopeless:
             asyncio.get_running_loop().call_soon(pending.give_up)
         for pending in leaving:
@@ -190,6 +194,7 @@ class _Batch:
 
     def __init__(self, step: Step, now_s: int, created_ms: int, chance: int, producer_id: str) -> None:
         self.stored: dict[str, int] = {}
+        self.unreadable: dict[str, RowUnreadable] = {}
         self._step = step
         self._created_at = iso(created_ms)
         self._now_s = now_s
@@ -199,13 +204,17 @@ class _Batch:
         self._chats: dict[str, _Chat | None] = {}
 
     def decide(self, draft: Draft, digest: str) -> Outcome | None:
-        """None: this chat goes the long way."""
+        """None: this chat goes the long way, from this draft on."""
         chat_id = draft.chat_id
-        chat = self._chats.get(chat_id) or self._begun(chat_id)
-        if chat is None:
+        try:
+            chat = self._chats.get(chat_id) or self._begun(chat_id)
+            if chat is None:
+                return None
+            key = self._step.key(chat_id, draft.client_message_id)
+            member = self._step.is_member(chat_id, draft.sender_id)
+        except RowUnreadable as error:
+            self._leave(chat_id, error)
             return None
-        key = self._step.key(chat_id, draft.client_message_id)
-        member = self._step.is_member(chat_id, draft.sender_id)
         if key is not None and not expired(key, self._now_s):
             verdict = judge_key(draft, digest, key, member=member)
             return verdict.receipt if isinstance(verdict, Hit) else verdict.error
@@ -218,11 +227,20 @@ class _Batch:
             self._chats[chat_id] = _chat(self._step.standing(chat_id))
         return self._chats[chat_id]
 
+    def _leave(self, chat_id: str, error: RowUnreadable) -> None:
+        """What this step has stored of the chat stays; what follows goes the long way, so that the order holds."""
+        self._stand(chat_id, self._chats.get(chat_id))
+        self._chats[chat_id] = None
+        self.unreadable[chat_id] = error
+
     def finish(self) -> None:
         for chat_id, chat in self._chats.items():
-            if chat is not None and (added := chat.last - chat.before.allocated):
-                self._step.stand(chat_id, chat.standing())
-                self.stored[chat_id] = added
+            self._stand(chat_id, chat)
+
+    def _stand(self, chat_id: str, chat: "_Chat | None") -> None:
+        if chat is not None and (added := chat.last - chat.before.allocated):
+            self._step.stand(chat_id, chat.standing())
+            self.stored[chat_id] = added
 
     def _store(self, draft: Draft, digest: str, chat: "_Chat") -> Receipt:
         previous = chat.last_message

@@ -8,10 +8,11 @@ from collections.abc import Mapping, Sequence
 
 from seriatim.domain import limits
 from seriatim.domain.breaker import Breaker, BreakerState
-from seriatim.domain.errors import BreakerOpen, Draining, SeriatimError, ServerBusy
+from seriatim.domain.errors import BreakerOpen, Draining, RowUnreadable, SeriatimError, ServerBusy
 from seriatim.domain.message import Draft
 from seriatim.durability.express import Express
 from seriatim.durability.observe import DurabilityObserver
+from seriatim.durability.patience import Deadline
 from seriatim.durability.pipeline import ChatPipeline, Pending
 from seriatim.durability.prefix import PrefixReader
 from seriatim.durability.publish import ChatPublisher
@@ -23,7 +24,7 @@ from seriatim.ports.catalog import UserChats
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
 from seriatim.ports.event_log import Event, EventWriter
-from seriatim.ports.message_log import MessageLog
+from seriatim.ports.message_log import MessageLog, Standing
 from seriatim.ports.one_step import OneStep
 
 
@@ -103,8 +104,9 @@ class Ingest:
         await self._receipts.acknowledge(user_id, chat_id, sequence=sequence, timeout_s=timeout_s)
 
     async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
-        """The stored marks; for chats active here the pipeline knows better."""
-        standings = await self._log.standings(chat_ids, timeout_s=timeout_s)
+        """The stored marks; for chats active here the pipeline knows better. What cannot be read is left out."""
+        deadline = Deadline(self._clock, self._clock.monotonic() + timeout_s)
+        standings = await self._standings(chat_ids, deadline)
         heads = {chat_id: standing.published_through for chat_id, standing in standings.items()}
         for chat_id in chat_ids:
             if chat_id in self._pipelines and chat_id in heads:
@@ -113,6 +115,20 @@ class Ingest:
 
     async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
         return {} if self._user_chats is None else await self._user_chats.joined(since, timeout_s=timeout_s)
+
+    async def _standings(self, chat_ids: Sequence[str], deadline: Deadline) -> Mapping[str, Standing]:
+        """Of all chats at once; halved when a row among them cannot be read, until that chat is alone."""
+        try:
+            return await self._log.standings(chat_ids, timeout_s=deadline.room(limits.PERSIST_DEADLINE_S))
+        except RowUnreadable as error:
+            if len(chat_ids) == 1:
+                self._observe.row_unreadable(chat_ids[0], error)
+                return {}
+        middle = len(chat_ids) // 2
+        return {
+            **await self._standings(chat_ids[:middle], deadline),
+            **await self._standings(chat_ids[middle:], deadline),
+        }
 
     @property
     def active_chats(self) -> Sequence[str]:

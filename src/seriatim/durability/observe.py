@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
+from seriatim.domain.errors import SeriatimError
+
 
 class DurabilityObserver:
     """Does nothing; override what you want to see."""
@@ -35,6 +37,9 @@ class DurabilityObserver:
 
     def counter_missing(self, chat_id: str) -> None:
         """SEV-1: the chat halts until its counter is repaired."""
+
+    def row_unreadable(self, chat_id: str, error: SeriatimError) -> None:
+        """A row of this chat cannot be read, and `error` says why. What needs the row fails until it is mended."""
 
     def reconciled(self, chat_id: str) -> None:
         """A chat left unpublished by its owner was settled."""

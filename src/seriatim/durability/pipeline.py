@@ -9,7 +9,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from seriatim.domain import limits
-from seriatim.domain.errors import CounterMissing, InternalError, SeriatimError, ServerBusy, ServiceUnavailable
+from seriatim.domain.errors import (
+    CounterMissing,
+    InternalError,
+    RowUnreadable,
+    SeriatimError,
+    ServerBusy,
+    ServiceUnavailable,
+)
 from seriatim.domain.message import Draft, Receipt, content_digest
 from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.patience import Deadline, persistently
@@ -143,6 +150,8 @@ class ChatPipeline:
         try:
             await self._store_and_publish(batch, Deadline(self._clock, min(pending.deadline for pending in batch)))
         except SeriatimError as error:
+            if isinstance(error, RowUnreadable):
+                self._observe.row_unreadable(self._chat_id, error)
             failure = error
         except Exception as error:
             self._observe.failed("pipeline", error)

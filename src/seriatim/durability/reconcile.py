@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from seriatim.domain import limits
 from seriatim.domain.breaker import Breaker, BreakerState
-from seriatim.domain.errors import SeriatimError
+from seriatim.domain.errors import RowUnreadable, SeriatimError
 from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.patience import Deadline
 from seriatim.durability.publish import ChatPublisher
@@ -58,6 +58,8 @@ class Reconciler:
     async def _try_to_settle(self, chat_id: str) -> None:
         try:
             await self.settle(chat_id, Deadline(self._clock, self._clock.monotonic() + limits.SETTLE_DEADLINE_S))
+        except RowUnreadable as error:
+            self._observe.row_unreadable(chat_id, error)  # still dirty, and so it stays until the row is mended
         except SeriatimError:
             return  # still dirty; the next sweep tries again
         except Exception as error:

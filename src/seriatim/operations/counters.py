@@ -1,7 +1,8 @@
 """Repair of a lost chat counter (delivery.md section 8): one careful command, since a wrong value hides messages.
 
-The counter is rebuilt above everything anyone has seen: filled slots, published events, members' watermarks. What
-lies between is sealed, so that readers pass over it. Write-once slots make even a wrong value harmless to the past.
+The counter is rebuilt above everything anyone has seen: filled slots, published events, the watermarks of members and
+of those who were members. What lies between is sealed, so that readers pass over it. Write-once slots make even a
+wrong value harmless to the past.
 """
 
 import asyncio
@@ -17,7 +18,6 @@ from seriatim.domain.events import BadEvent, MessagePersisted
 from seriatim.domain.message import Sealed
 from seriatim.domain.partition import partition as partition_of
 from seriatim.domain.times import iso
-from seriatim.ports.catalog import Roster
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, Partition
 from seriatim.ports.message_log import CounterRepair, MessageLog
@@ -46,11 +46,8 @@ class RepairableLog(MessageLog, CounterRepair, Protocol):
 class CounterDoctor:
     """`highest_published(chat_id)` answers from the event log: the highest sequence found there, 0 if none."""
 
-    def __init__(
-        self, log: RepairableLog, roster: Roster, clock: Clock, *, highest_published: Callable[[str], int]
-    ) -> None:
+    def __init__(self, log: RepairableLog, clock: Clock, *, highest_published: Callable[[str], int]) -> None:
         self._log = log
-        self._roster = roster
         self._clock = clock
         self._highest_published = highest_published
 
@@ -103,12 +100,8 @@ class CounterDoctor:
         return newest
 
     async def _highest_watermark(self, chat_id: str) -> int:
-        members = await self._roster.members(chat_id, timeout_s=limits.STORE_TIMEOUT_S)
-        highest = 0
-        for user_id in members.user_ids:
-            watermark = await self._log.watermark(user_id, chat_id, timeout_s=limits.STORE_TIMEOUT_S)
-            highest = max(highest, watermark)
-        return highest
+        """A former member may come back, and its devices keep what they had: their numbers are taken, too."""
+        return await self._log.highest_watermark(chat_id, timeout_s=limits.WATERMARKS_SCAN_S)
 
     async def _seal(self, chat_id: str, first: int, last: int) -> tuple[int, ...]:
         """The skipped range is closed before the counter exists: readers never stop at a hole there."""

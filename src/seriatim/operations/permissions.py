@@ -78,7 +78,7 @@ GRANTS: Mapping[str, tuple[Grant, ...]] = {
         Grant("messages", (_PUT, _QUERY)),
         Grant("chat_counters", (_GET_MANY, _GET, _PUT)),
         Grant("chat_memberships", (_QUERY,)),
-        Grant("delivery_state", (_GET,)),
+        Grant("delivery_state", (_SCAN,)),
     ),
 }
 

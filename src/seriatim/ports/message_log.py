@@ -183,7 +183,7 @@ class MessageLog(DeliveryState, Protocol):
         ...
 
     async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
-        """Counter rows as of now; chats without one are left out."""
+        """Counter rows as of now; chats without one are left out. If one cannot be read: raises `RowUnreadable`."""
         ...
 
     async def flush(
@@ -214,6 +214,10 @@ class CounterRepair(Protocol):
 
     async def newest_slot(self, chat_id: str, *, timeout_s: float) -> int:
         """The highest filled slot, message or tombstone, 0 if there is none."""
+        ...
+
+    async def highest_watermark(self, chat_id: str, *, timeout_s: float) -> int:
+        """The highest watermark of the chat, those of former members included, 0 if there is none."""
         ...
 
     async def recover_counter(

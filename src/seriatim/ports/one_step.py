@@ -12,7 +12,10 @@ from seriatim.ports.message_log import Entry, Key, Standing
 
 
 class Step(Protocol):
-    """The rows as one step finds them, its own changes included. Nothing else is decided meanwhile."""
+    """The rows as one step finds them, its own changes included. Nothing else is decided meanwhile.
+
+    A row that cannot be read raises `RowUnreadable` where it is asked for, and nothing else of the step fails by it.
+    """
 
     def standing(self, chat_id: str) -> Standing | None:
         """None: there is no counter, or slots above it are filled, so nothing may be added in this way."""

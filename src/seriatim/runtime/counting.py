@@ -80,7 +80,7 @@ class DurabilityCounts(DurabilityObserver):
         self.transactions = self.messages_persisted = 0
         self.hits = self.conflicts = self.throttles = 0
         self.events_republished = self.slots_sealed = self.chats_reconciled = 0
-        self.duplicate_sequences = self.counters_missing = self.failures = 0
+        self.duplicate_sequences = self.counters_missing = self.rows_unreadable = self.failures = 0
         self.overtaken = self.behind = 0
         self.hot = HotChats()
         self._seldom = Seldom(_log, every_s=TOLD_EVERY_S)
@@ -135,6 +135,17 @@ class DurabilityCounts(DurabilityObserver):
             severity="SEV-1",
             chat_id=chat_id,
             next_step="this chat is halted, all others go on; repair its counter",
+        )
+
+    def row_unreadable(self, chat_id: str, error: SeriatimError) -> None:
+        self.rows_unreadable += 1
+        self._seldom.log(
+            logging.CRITICAL,
+            "row_unreadable",
+            severity="SEV-2",
+            chat_id=chat_id,
+            reason=error.message,
+            next_step="this chat waits, all others go on; take a backup, then run `seriatim check`",
         )
 
     def reconciled(self, chat_id: str) -> None:

@@ -134,6 +134,11 @@ class Metrics(Collector):
             "SEV-1: an allocated slot already held a message; nothing was overwritten",
             counts.duplicate_sequences,
         )
+        yield self._counter(
+            "durability_rows_unreadable",
+            "SEV-2: a row of a chat could not be read; that chat waits, all others go on",
+            counts.rows_unreadable,
+        )
         yield self._gauge("durability_dynamodb_available", "1 while the store answers", live.store_available)
         yield self._gauge("durability_kafka_available", "1 while the event log takes events", live.events_available)
         yield self._timings("durability_persist_latency", "From admission of a send to its ack", counts.persist)

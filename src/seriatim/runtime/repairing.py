@@ -21,6 +21,6 @@ async def repair(log: RepairableLog, roster: Roster, trail: Trail, clock: Clock,
         raise RepairRefused(f"{order.chat_id} has no members: check the id, a chat always has its owner")
     # What is published later than this look is stored already: the doctor sees it in the slots.
     published = await highest_published(trail, order.chat_id)
-    doctor = CounterDoctor(log, roster, clock, highest_published=lambda chat_id: published)
+    doctor = CounterDoctor(log, clock, highest_published=lambda chat_id: published)
     work = doctor.examine if order.dry_run else doctor.repair
     return await work(order.chat_id, margin=order.margin)

@@ -3,12 +3,13 @@
 Nothing here influences the run. Invariants that concern one moment are checked at that moment.
 """
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
 
 from seriatim.domain.chat import Role
-from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, Throttled
+from seriatim.domain.errors import Conflict, OutcomeUnknown, RowUnreadable, SeriatimError, Throttled
 from seriatim.domain.events import BadEvent, MessagePersisted, decode
 from seriatim.domain.message import Draft, Message, Receipt, Slot
 from seriatim.engines.memory.store import StoreWatcher
@@ -82,6 +83,7 @@ class History(StoreWatcher):
         self.origins: dict[tuple[str, int], dict[str | None, None]] = {}  # connections named by a message's events
         self.handled: dict[Partition, int] = {}
         self.counters_lost: dict[str, None] = {}
+        self.damaged: dict[str, None] = {}  # chats of which a row could not be read at some time
         self.lost: dict[str, dict[int, Message]] = {}  # by the store itself, after they had been acknowledged
         self.rude: dict[str, None] = {}  # users whose devices ack what they were never sent
 
@@ -241,6 +243,8 @@ class History(StoreWatcher):
             self._trace.note(self._loop.time(), "durability", f"{text} {draft.chat_id} {draft.client_message_id[:8]}")
         if not isinstance(outcome, Receipt):
             self.refused(f"a send to {draft.chat_id}", outcome)
+            if isinstance(outcome, RowUnreadable):
+                self.refused_for_damage([draft.chat_id])
             return
         self.acks += 1
         where = f"{draft.chat_id} #{outcome.sequence} ({draft.client_message_id[:8]})"
@@ -256,6 +260,13 @@ class History(StoreWatcher):
         first = self.receipts.setdefault((draft.chat_id, draft.client_message_id, draft.sender_id), outcome)
         if (first.sequence, first.message_id) != (outcome.sequence, outcome.message_id):
             self.violate("effectively_once", f"{where} was acked before as #{first.sequence}")
+
+    def refused_for_damage(self, chat_ids: Sequence[str]) -> None:
+        """A request for these chats failed since a row cannot be read: it must be a row of each of them."""
+        if healthy := [each for each in chat_ids if each not in self.damaged]:
+            self.violate(
+                "damage_is_contained", f"{healthy} were refused, and only rows of {list(self.damaged)} cannot be read"
+            )
 
     def exposed(self, user_id: str, chat_id: str, after: int, page: PrefixPage) -> None:
         self.exposures.append(Exposure(self._loop.time(), user_id, chat_id, after, page))

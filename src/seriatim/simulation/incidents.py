@@ -52,6 +52,7 @@ class Incidents:
             IncidentKind.CLOCK_JUMP: self._clock_jump,
             IncidentKind.SYNC: self._sync_again,
             IncidentKind.NEW_CHAT: self._create_chat,
+            IncidentKind.UNREADABLE: self._damage,
         }
 
     def plan(self) -> None:
@@ -63,8 +64,9 @@ class Incidents:
         return self._repairs == 0
 
     def end(self) -> None:
-        """Subscriptions stand again and readers read on."""
+        """Subscriptions stand again, readers read on, and every row can be read."""
         world = self._world
+        world.stores.store.unreadable.clear()
         for server in world.gateways:
             if server.process is not None:
                 world.stores.channels.restore(server.process.lane)
@@ -152,6 +154,17 @@ class Incidents:
         self._world.stores.broker.expel(GROUP, server.process.lane)
         return f"the group expels {server.process.lane}"
 
+    def _damage(self, incident: Incident) -> str | None:
+        """The chat's counter row and keys cannot be read, until an operator mends them."""
+        world = self._world
+        chat_id, store = world.chats[int(incident.target * len(world.chats))], world.stores.store
+        if chat_id not in store.counters or chat_id in store.unreadable:
+            return None
+        store.unreadable[chat_id] = None
+        world.history.damaged[chat_id] = None
+        self._later(incident, store.unreadable.pop, chat_id, None)
+        return f"rows of {chat_id} cannot be read for {incident.duration_s:.2f} s"
+
     def _lose_counter(self, incident: Incident) -> str | None:
         world = self._world
         chat_id = world.chats[int(incident.target * len(world.chats))]
@@ -161,6 +174,7 @@ class Incidents:
         for message in lost:
             _lose(world.stores.store, message)
             world.history.forgotten(message)
+        world.stores.store.unreadable.pop(chat_id, None)
         world.stores.store.lose_counter(chat_id)
         world.history.counters_lost[chat_id] = None
         self._repairs += 1
@@ -191,7 +205,6 @@ class Incidents:
         world = self._world
         doctor = CounterDoctor(
             MemoryMessageLog(world.stores.store, Wire()),
-            MemoryRoster(world.stores.store, Wire()),
             operator.clock,
             highest_published=lambda chat: world.history.highest_published.get(chat, 0),
         )

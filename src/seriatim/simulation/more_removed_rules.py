@@ -2,7 +2,7 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seriatim.connection.acks import Acks
@@ -13,11 +13,12 @@ from seriatim.connection.new_chats import NewChats
 from seriatim.connection.outbound import Outbound, Pressure
 from seriatim.connection.registration import Registrations
 from seriatim.domain.breaker import Breaker
-from seriatim.domain.errors import SeriatimError
+from seriatim.domain.errors import RowUnreadable, SeriatimError
 from seriatim.domain.limits import PERSIST_DEADLINE_S, STORE_TIMEOUT_S
 from seriatim.domain.message import Message
 from seriatim.durability import express
 from seriatim.durability.express import Express
+from seriatim.durability.ingest import Ingest
 from seriatim.durability.patience import Deadline
 from seriatim.durability.pipeline import ChatPipeline, Pending
 from seriatim.durability.reads import MemberReads
@@ -29,7 +30,7 @@ from seriatim.fanout import recipients
 from seriatim.operations.counters import CounterDoctor
 from seriatim.ports.directory import Registration
 from seriatim.ports.durability import PrefixPage
-from seriatim.ports.message_log import Entry
+from seriatim.ports.message_log import Entry, Standing
 from seriatim.ports.one_step import Step
 from seriatim.protocol.client_actions import Action
 from seriatim.protocol.client_session import Alarm, ClientSession
@@ -128,6 +129,20 @@ def step_reversed() -> Sequence[Patch]:
         original(self, company, step)
 
     return [(Express, "_decide", decide)]
+
+
+def step_shares_damage() -> Sequence[Patch]:
+    def leave(self: express._Batch, chat_id: str, error: RowUnreadable) -> None:
+        raise error
+
+    return [(express._Batch, "_leave", leave)]
+
+
+def heads_share_damage() -> Sequence[Patch]:
+    async def standings(self: Ingest, chat_ids: Sequence[str], deadline: Deadline) -> Mapping[str, Standing]:
+        return await self._log.standings(chat_ids, timeout_s=deadline.room())
+
+    return [(Ingest, "_standings", standings)]
 
 
 # --- reading and acknowledging --------------------------------------------------------------------------------------

@@ -412,6 +412,20 @@ _ALL = (
         profile="embedded",
         budget=200,
     ),
+    Mutant(
+        name="step-shares-damage",
+        removes="a row that cannot be read stops the sends of its own chat only",
+        hole="H23",
+        patches=more.step_shares_damage,
+        profile="embedded",
+        budget=200,
+    ),
+    Mutant(
+        name="heads-share-damage",
+        removes="a row that cannot be read hides the head of its own chat only",
+        hole="H9",
+        patches=more.heads_share_damage,
+    ),
 )
 
 MUTANTS: Mapping[str, Mutant] = {mutant.name: mutant for mutant in _ALL}

@@ -53,6 +53,7 @@ class IncidentKind(StrEnum):
     CLOCK_JUMP = "clock jump"
     SYNC = "periodic sync"
     NEW_CHAT = "chat created"
+    UNREADABLE = "row unreadable"
 
     @property
     def duration_s(self) -> tuple[float, float]:
@@ -68,6 +69,7 @@ _DURATIONS_S = {
     IncidentKind.COUNTER_LOSS: (0.5, 5.0),  # until the operator repairs it
     IncidentKind.SLOW_READER: (0.5, 14.0),  # around the grace period of slow consumers, and beyond
     IncidentKind.RECONNECT: (0.0, 4.0),  # offline
+    IncidentKind.UNREADABLE: (0.5, 8.0),  # until the operator mends the row
 }
 
 
@@ -130,7 +132,7 @@ PROFILES: Mapping[str, Profile] = {
         ),
         Profile(
             name="store",
-            summary="the store throttles, conflicts, times out, and shows commits half done",
+            summary="the store throttles, conflicts, times out, shows commits half done, and has rows it cannot read",
             wires={
                 **_CALM_WIRES,
                 WireKind.STORE: WireRates(
@@ -144,7 +146,7 @@ PROFILES: Mapping[str, Profile] = {
                     tail=0.06,
                 ),
             },
-            per_minute={IncidentKind.OUTAGE: 2.0},
+            per_minute={IncidentKind.OUTAGE: 2.0, IncidentKind.UNREADABLE: 6.0},
             outages=(WireKind.STORE,),
             half_way=0.6,
             half_way_s=0.3,

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from seriatim.domain.errors import OutcomeUnknown, SeriatimError
+from seriatim.domain.errors import OutcomeUnknown, RowUnreadable, SeriatimError
 from seriatim.domain.message import Draft, Receipt
 from seriatim.domain.partition import bucket, owner
 from seriatim.durability.ingest import Ingest
@@ -125,7 +125,11 @@ class RemoteDurability:
 
     async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
         """The first chat's process answers for all: marks are in the store, a pipeline only knows better."""
-        return await self._call(chat_ids[0], lambda ingest: ingest.heads(chat_ids, timeout_s=timeout_s), timeout_s)
+        try:
+            return await self._call(chat_ids[0], lambda ingest: ingest.heads(chat_ids, timeout_s=timeout_s), timeout_s)
+        except RowUnreadable:
+            self._history.refused_for_damage(chat_ids)
+            raise
 
     async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
         first = next(iter(since))

@@ -131,7 +131,8 @@ async def test_a_lost_counter_is_repaired_with_exactly_the_rights_of_that_tool(
         await engine.lose_counter(CHAT)
         police = PolicedClient(engine.client, "counters", prefix=PREFIX)
         store = Store(police, clock, prefix=PREFIX)
-        doctor = CounterDoctor(DynamoMessageLog(store), DynamoRoster(store), clock, highest_published=lambda chat_id: 1)
+        assert (await DynamoRoster(store).members(CHAT, timeout_s=5)).user_ids  # the tool looks first
+        doctor = CounterDoctor(DynamoMessageLog(store), clock, highest_published=lambda chat_id: 1)
         repair = await doctor.repair(CHAT, margin=1)
     finally:
         await engine.close()

@@ -6,7 +6,13 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.chat import Role
+from seriatim.engines.dynamodb.message_log import DynamoMessageLog
+from seriatim.engines.embedded.message_log import EmbeddedMessageLog
+from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.operations.counters import CounterDoctor, Repair, RepairRefused
+from tests.contract.store_data import NOW_MS, T_S, found_group, message, store_messages
+from tests.contract.store_engines import ENGINES
 from tests.support.bench import ANN, BOB, CHAT, CID, Bench, Node, draft, simulated
 from tests.support.wire import with_before
 
@@ -27,6 +33,28 @@ async def test_the_counter_is_above_every_members_watermark(bench: Bench) -> Non
         bench.store.put_watermark(user_id, CHAT, watermark)
     repair = await _repair(_lost(bench), published=3)
     assert (repair.watermark, repair.allocated) == (9, 9)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+async def test_r6_the_counter_is_above_the_watermark_of_who_left_and_may_come_back(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RECOVERY_QUIET_S", 0.0)
+    engine = ENGINES[name]()
+    await engine.open()
+    try:
+        await found_group(engine)
+        await store_messages(engine, message(1))
+        for user_id, watermark in ((ANN, 1), (BOB, 4), (CID, 2)):
+            await engine.log().acknowledge(user_id, CHAT, sequence=watermark, now_ms=NOW_MS, timeout_s=T_S)
+        await engine.catalog().leave(CHAT, BOB, now_ms=NOW_MS, timeout_s=T_S)
+        await engine.lose_counter(CHAT)
+        log = engine.repair()
+        assert isinstance(log, EmbeddedMessageLog | MemoryMessageLog | DynamoMessageLog)
+        repair = await CounterDoctor(log, SystemClock(), highest_published=lambda _: 1).repair(CHAT)
+    finally:
+        await engine.close()
+    assert (repair.watermark, repair.allocated, repair.sealed) == (4, 4, (2, 3, 4))
 
 
 @simulated
@@ -185,5 +213,5 @@ def _lost(bench: Bench) -> Node:
 
 
 async def _repair(node: Node, *, published: int, margin: int = 0) -> Repair:
-    doctor = CounterDoctor(node.log, node.catalog, node.clock, highest_published=lambda _: published)
+    doctor = CounterDoctor(node.log, node.clock, highest_published=lambda _: published)
     return await doctor.repair(CHAT, margin=margin)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from seriatim.domain.errors import CounterMissing
+from seriatim.domain.errors import CounterMissing, RowUnreadable
 from seriatim.engines.embedded.folder import Folder
 from seriatim.fanout.observer import Skip
 from seriatim.ports.event_log import MESSAGES, Partition
@@ -86,6 +86,7 @@ Told = Callable[[Metrics], object]
     [
         (lambda m: m.durability.counter_missing("c"), "durability_counter_corruption_total", 1),
         (lambda m: m.durability.counter_missing("c"), "counter_missing_errors_total", 1),
+        (lambda m: m.durability.row_unreadable("c", RowUnreadable("x")), "durability_rows_unreadable_total", 1),
         (lambda m: m.durability.duplicate_sequence("c", 1), "durability_duplicate_sequence_total", 1),
         (lambda m: m.durability.refused_by_store("throttled"), "durability_dynamodb_throttle_count_total", 1),
         (lambda m: m.durability.persisted({"chat_1": 7}), "durability_messages_persisted_rate_total", 7),
@@ -189,6 +190,7 @@ async def test_an_allocation_that_fails_is_counted_and_raised(folder: Folder) ->
     ("told", "event"),
     [
         (lambda m: m.durability.counter_missing("chat_1"), "counter_missing"),
+        (lambda m: m.durability.row_unreadable("chat_1", RowUnreadable("damaged")), "row_unreadable"),
         (lambda m: m.durability.duplicate_sequence("chat_1", 4), "duplicate_sequence"),
         (lambda m: m.fanout.letter_failed(Partition(MESSAGES, 3)), "letter_failed"),
         (lambda m: m.memberships.untold("chat_1"), "membership_untold"),

@@ -5,12 +5,13 @@ pipeline knows what may be.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import CounterMissing
 from seriatim.domain.message import Sealed, Slot
-from seriatim.domain.times import iso, milliseconds
+from seriatim.domain.times import iso
 from seriatim.engines import store_rules as rules
 from seriatim.engines.dynamodb import message_rows as rows
 from seriatim.engines.dynamodb.attributes import S, n, number_or_null
@@ -217,7 +218,8 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
             }
             page = await self._store.page(COUNTERS, query, until=until)
             items = map(rows.DIRTY.decode, page.items)
-            return [DirtyChat(item.chat_id.S, milliseconds(item.dirty_at.S)) for item in items]
+            # A time that cannot be read is taken for the latest: this chat comes after those that can be settled.
+            return [DirtyChat(item.chat_id.S, rows.dirty_since(item, before_ms)) for item in items]
 
         found: list[DirtyChat] = []
         for first in range(0, limits.DIRTY_BUCKETS, limits.DIRTY_QUERIES_MAX):
@@ -261,6 +263,24 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         query = rows.slots_query(chat_id, "#seq > :edge", 0, 1, ascending=False)
         page = await self._store.page(MESSAGES, query, until=self._store.until(timeout_s))
         return rows.slot_of(rows.SLOT.decode(page.items[0])).sequence if page.items else 0
+
+    async def highest_watermark(self, chat_id: str, *, timeout_s: float) -> int:
+        """The table lies by user, so all of it is passed: seldom enough for an index not to be worth its writes."""
+        until = self._store.until(timeout_s)
+        scan = {
+            "FilterExpression": "chat_id = :chat",
+            "ExpressionAttributeValues": {":chat": S(chat_id)},
+            "ConsistentRead": True,
+        }
+        highest, more = 0, True
+        while more:
+            page = await self._store.patiently(
+                partial(self._store.scan, DELIVERY, dict(scan), until=until), until=until
+            )
+            found = [rows.watermark_of(rows.WATERMARK.decode(item)).sequence for item in page.items]
+            highest, more = max([highest, *found]), page.more
+            scan["ExclusiveStartKey"] = page.next_key
+        return highest
 
     async def recover_counter(
         self,

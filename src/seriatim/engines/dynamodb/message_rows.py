@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from seriatim.domain.errors import InternalError
+from seriatim.domain.errors import InternalError, RowUnreadable
 from seriatim.domain.limits import DIRTY_BUCKETS
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.partition import bucket
@@ -165,13 +165,16 @@ def counter_item(
 
 
 def standing_of(item: CounterItem) -> Standing:
-    return Standing(
-        allocated=int(item.sequence_counter.N),
-        published_through=int(item.published_through.N),
-        published_message=None if item.published_message.N is None else int(item.published_message.N),
-        members_version=int(item.members_version.N),
-        dirty_at_ms=None if item.dirty_at is None else milliseconds(item.dirty_at.S),
-    )
+    try:
+        return Standing(
+            allocated=int(item.sequence_counter.N),
+            published_through=int(item.published_through.N),
+            published_message=None if item.published_message.N is None else int(item.published_message.N),
+            members_version=int(item.members_version.N),
+            dirty_at_ms=None if item.dirty_at is None else milliseconds(item.dirty_at.S),
+        )
+    except ValueError as error:
+        raise RowUnreadable(f"the counter row of {item.chat_id.S} is not what this release writes") from error
 
 
 def members_sum(user_ids: Iterable[str]) -> int:
@@ -186,6 +189,13 @@ def dirty_bucket(chat_id: str) -> N:
 class DirtyItem(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: S
     dirty_at: S
+
+
+def dirty_since(item: DirtyItem, otherwise_ms: int) -> int:
+    try:
+        return milliseconds(item.dirty_at.S)
+    except ValueError:
+        return otherwise_ms
 
 
 class WatermarkItem(msgspec.Struct, frozen=True, kw_only=True):

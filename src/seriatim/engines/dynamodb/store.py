@@ -113,6 +113,11 @@ class Rows:
         request = {"TableName": self.table(table), **query}
         return _page.decode(await self._client.call("Query", request, until=until))
 
+    async def scan(self, table: str, scan: Request, *, until: float) -> Page:
+        """One answer to a scan."""
+        request = {"TableName": self.table(table), **scan}
+        return _page.decode(await self._client.call("Scan", request, until=until))
+
     async def pages(self, table: str, query: Request, row: Row[T], *, until: float) -> list[T]:
         """All answers to a query."""
         found: list[T] = []

@@ -22,7 +22,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from seriatim.domain.errors import ServiceUnavailable
+from seriatim.domain.errors import RowUnreadable, ServiceUnavailable
 from seriatim.domain.limits import (
     STORE_BLOOM_RATIO,
     STORE_CACHE_BYTES,
@@ -232,4 +232,4 @@ def store_options() -> Options:
 def _unreadable(error: Exception) -> ServiceUnavailable:
     if isinstance(error, ServiceUnavailable):
         return error
-    return ServiceUnavailable(f"the data folder cannot be read: {error}")
+    return RowUnreadable(f"the data folder cannot be read: {error}")

@@ -3,13 +3,14 @@
 Each write is one function over a `View`: it reads, judges and changes within one decision, which makes it atomic.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
 from seriatim.domain.chat import Role
-from seriatim.domain.errors import CounterMissing
-from seriatim.domain.limits import READ_BYTES_MAX, STORE_ITEMS_MAX
+from seriatim.domain.errors import CounterMissing, RowUnreadable
+from seriatim.domain.limits import READ_BYTES_MAX, STORE_ITEMS_MAX, SWEEP_ROWS_MAX
 from seriatim.domain.message import Sealed, Slot
 from seriatim.engines import store_rules as rules
 from seriatim.engines.embedded import rows
@@ -197,15 +198,20 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
     async def dirty(self, *, before_ms: int, limit: int, timeout_s: float) -> Sequence[DirtyChat]:
         def read(look: Look) -> Sequence[DirtyChat]:
             found: list[DirtyChat] = []
+            unreadable: list[DirtyChat] = []
             for key, _ in look.scan(rows.dirty_key(0, ""), rows.dirty_key(before_ms, "")):
                 if len(found) >= limit:
                     break
                 dirty_at_ms, chat_id = rows.split_dirty_key(key)
-                row = _standing(look, chat_id)
+                try:
+                    row = _standing(look, chat_id)
+                except RowUnreadable:
+                    unreadable.append(DirtyChat(chat_id, dirty_at_ms))
+                    continue
                 # A counter that was lost leaves its index row behind; it must not crowd out the others.
                 if row is not None and row.dirty_at_ms == dirty_at_ms:
                     found.append(DirtyChat(chat_id, dirty_at_ms))
-            return found
+            return [*found, *unreadable][:limit]
 
         return await self._writer.look("dirty", read, timeout_s=timeout_s)
 
@@ -223,6 +229,29 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
         return await self._writer.look(
             "newest_slot", lambda look: _newest(look, chat_id, None, messages_only=False), timeout_s=timeout_s
         )
+
+    async def highest_watermark(self, chat_id: str, *, timeout_s: float) -> int:
+        """Rows lie by user, so all are passed, some at a time: other requests must go on meanwhile."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        table = rows.TABLES["delivery_state"]
+        start, highest = table, 0
+
+        def some(look: Look) -> tuple[bytes | None, int]:
+            most = 0
+            for passed, (key, value) in enumerate(look.scan(start, rows.after(table))):
+                if passed == SWEEP_ROWS_MAX:
+                    return key, most
+                if rows.texts(key)[1] == chat_id:
+                    most = max(most, rows.WATERMARK.decode(value).sequence)
+            return None, most
+
+        following: bytes | None = start
+        while following is not None:
+            start = following
+            room = deadline - asyncio.get_running_loop().time()
+            following, most = await self._writer.look("highest_watermark", some, timeout_s=room)
+            highest = max(highest, most)
+        return highest
 
     # --- marks --------------------------------------------------------------------------------------------------------
 

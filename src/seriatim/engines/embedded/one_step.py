@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from seriatim.domain.errors import InternalError, SeriatimError
+from seriatim.domain.errors import InternalError, RowUnreadable, SeriatimError
 from seriatim.domain.limits import STORE_CHATS_TRUSTED_MAX, STORE_PLACES_KEPT_MAX
 from seriatim.domain.partition import partition as partition_of
 from seriatim.engines import store_rules
@@ -137,7 +137,10 @@ class EmbeddedStep(Step):
             place, _ = places.get(chat_id) or self._find(chat_id)
             names[key] = rows.idempotency_key(place.keys, client_message_id)
         asked = list(names.values())
-        self._known = dict(zip(asked, self._view.get_all(asked), strict=True))
+        try:
+            self._known = dict(zip(asked, self._view.get_all(asked), strict=True))
+        except RowUnreadable:
+            names.clear()  # one of them is damaged: each is read when it is asked for, and only that one fails
 
     def key(self, chat_id: str, client_message_id: str) -> Key | None:
         name = self._names.get((chat_id, client_message_id))

@@ -11,7 +11,7 @@ import msgspec
 
 from seriatim.domain.account import Code, Session, User
 from seriatim.domain.chat import Chat, Membership
-from seriatim.domain.errors import InternalError
+from seriatim.domain.errors import RowUnreadable
 from seriatim.domain.limits import ROW_IDS_MAX
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.engines.request_key_rules import RequestRow
@@ -76,7 +76,7 @@ class Codec(Generic[T]):
             return self._decoder.decode(value)
         except msgspec.MsgspecError as error:
             # Checksums below us are right, so these bytes are what some release wrote.
-            raise InternalError(f"a row of the data folder is not what this release writes: {error}") from error
+            raise RowUnreadable(f"a row of the data folder is not what this release writes: {error}") from error
 
     def found(self, value: bytes | None) -> T | None:
         return None if value is None else self.decode(value)

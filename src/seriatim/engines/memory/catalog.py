@@ -42,7 +42,7 @@ class MemoryRoster(Roster):
         deadline = time() + timeout_s
 
         def read_version() -> int:
-            row = store.counters.get(chat_id)
+            row = store.counter(chat_id)
             return row.members_version if row else 0
 
         def read_list() -> tuple[str, ...]:
@@ -255,7 +255,7 @@ def _drop(store: MemoryStore, chat: Chat, user_id: str, now_ms: int) -> Change:
 
 def _raise_version(store: MemoryStore, chat_id: str) -> int:
     """The last condition and the first write of a change: without the counter row nothing may change."""
-    row = store.counters.get(chat_id)
+    row = store.counter(chat_id)
     if row is None:
         raise CounterMissing(chat_id)
     raised = msgspec.structs.replace(row, members_version=row.members_version + 1)

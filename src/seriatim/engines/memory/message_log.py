@@ -84,9 +84,9 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
         def apply() -> Lookup:
             members = store.members(chat_id)
             return Lookup(
-                keys={each: store.keys[chat_id, each] for each in ids if (chat_id, each) in store.keys},
+                keys={each: key for each in ids if (key := store.key(chat_id, each)) is not None},
                 roles={each: members[each].role for each in users if each in members},
-                standing=store.counters.get(chat_id),
+                standing=store.counter(chat_id),
             )
 
         return await self._wire.call("lookup", apply, timeout_s=timeout_s)
@@ -105,7 +105,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
         store = self._store
 
         def apply() -> Allocation | PublishedAhead:
-            row = store.counters.get(chat_id)
+            row = store.counter(chat_id)
             if row is None:
                 raise CounterMissing(chat_id)
             if row.published_through > published_through:
@@ -158,7 +158,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
         slots, members = self._store.slots(chat_id), self._store.members(chat_id)
         causes: list[KeyTaken | SlotTaken | SenderGone] = []
         for index, entry in enumerate(commit.entries):
-            key = self._store.keys.get((chat_id, entry.message.client_message_id))
+            key = self._store.key(chat_id, entry.message.client_message_id)
             if key is not None and key.expires_at_s > now_s:
                 causes.append(KeyTaken(index, key))
             holder = slots.holder(entry.message.sequence)
@@ -194,12 +194,12 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
         )
 
     async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
-        ids, counters = tuple(chat_ids), self._store.counters
+        ids, store = tuple(chat_ids), self._store
         rules.check_batch(len(ids))
         rules.check_distinct("chats of a batch", ids)
 
         def apply() -> Mapping[str, Standing]:
-            return {each: counters[each] for each in ids if each in counters}
+            return {each: row for each in ids if (row := store.counter(each)) is not None}
 
         return await self._wire.call("standings", apply, timeout_s=timeout_s)
 
@@ -210,7 +210,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
 
         def apply() -> bool:
             clean = rules.flushed(
-                store.counters.get(chat_id), published_through=published_through, published_message=published_message
+                store.counter(chat_id), published_through=published_through, published_message=published_message
             )
             if clean is not None:
                 store.put_counter(chat_id, clean)
@@ -255,6 +255,14 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
             "newest_slot", lambda: store.slots(chat_id).newest(messages_only=False), timeout_s=timeout_s
         )
 
+    async def highest_watermark(self, chat_id: str, *, timeout_s: float) -> int:
+        watermarks = self._store.watermarks
+
+        def apply() -> int:
+            return max((sequence for (_, chat), sequence in watermarks.items() if chat == chat_id), default=0)
+
+        return await self._wire.call("highest_watermark", apply, timeout_s=timeout_s)
+
     async def recover_counter(
         self,
         chat_id: str,
@@ -269,7 +277,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
         store = self._store
 
         def apply() -> bool:
-            if chat_id in store.counters:
+            if store.counter(chat_id) is not None:
                 return False
             row = rules.recovered(
                 allocated=allocated,
@@ -290,7 +298,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
         store = self._store
 
         def apply() -> bool:
-            row = store.counters.get(chat_id)
+            row = store.counter(chat_id)
             if row is None or row.allocated >= allocated:
                 return False
             store.put_counter(chat_id, rules.grown(row, allocated, now_ms))

@@ -102,7 +102,7 @@ class MemoryStep(Step):
         self._events: list[Event] = []
 
     def standing(self, chat_id: str) -> Standing | None:
-        row = self._store.counters.get(chat_id)
+        row = self._store.counter(chat_id)
         if row is None or self._store.slots(chat_id).newest(messages_only=False) > row.allocated:
             return None
         return self.standings.get(chat_id, row)
@@ -112,7 +112,7 @@ class MemoryStep(Step):
 
     def key(self, chat_id: str, client_message_id: str) -> Key | None:
         place = (chat_id, client_message_id)
-        return self._keys.get(place) or self._store.keys.get(place)
+        return self._keys.get(place) or self._store.key(*place)
 
     def is_member(self, chat_id: str, user_id: str) -> bool:
         return user_id in self._store.members(chat_id)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from seriatim.domain.chat import Chat, Membership, Role
+from seriatim.domain.errors import RowUnreadable
 from seriatim.domain.limits import READ_BYTES_MAX, TOKEN_LIFETIME_S
 from seriatim.domain.message import Message, Slot
 from seriatim.engines.memory.identity import Identity
@@ -59,6 +60,7 @@ class MemoryStore:
         self.chats: dict[str, Chat] = {}
         self.pairs: dict[str, str] = {}
         self.counters: dict[str, Standing] = {}
+        self.unreadable: dict[str, None] = {}  # chats whose counter row and keys cannot be read
         self.recoveries: list[Recovery] = []
         self.keys: dict[tuple[str, str], Key] = {}
         self.watermarks: dict[tuple[str, str], int] = {}
@@ -79,6 +81,18 @@ class MemoryStore:
     def fill(self, slot: Slot) -> None:
         self.slots(slot.chat_id).put(slot)
         self.watcher.slot_filled(slot)
+
+    def counter(self, chat_id: str) -> Standing | None:
+        self._check_readable(chat_id)
+        return self.counters.get(chat_id)
+
+    def key(self, chat_id: str, client_message_id: str) -> Key | None:
+        self._check_readable(chat_id)
+        return self.keys.get((chat_id, client_message_id))
+
+    def _check_readable(self, chat_id: str) -> None:
+        if chat_id in self.unreadable:
+            raise RowUnreadable(f"a row of {chat_id} is damaged")
 
     def put_counter(self, chat_id: str, standing: Standing) -> None:
         self.counters[chat_id] = standing
