@@ -28,7 +28,7 @@ from seriatim.domain.message import Draft, Message, Receipt
 from seriatim.domain.times import iso
 from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.pipeline import Pending
-from seriatim.durability.verdicts import Hit, expired, judge_key
+from seriatim.durability.verdicts import Hit, expired, expires_at_s, judge_key
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import Event
 from seriatim.ports.message_log import Entry, Standing
@@ -198,7 +198,7 @@ class _Batch:
         self._step = step
         self._created_at = iso(created_ms)
         self._now_s = now_s
-        self._expires_at_s = created_ms // 1000 + limits.KEY_LIFETIME_S
+        self._expires_at_s = expires_at_s(created_ms)
         self._ulids = ulids(created_ms, chance)
         self._producer_id = producer_id
         self._chats: dict[str, _Chat | None] = {}

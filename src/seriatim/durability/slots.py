@@ -25,7 +25,7 @@ from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.patience import Deadline, persistently
 from seriatim.durability.prefix import PrefixReader
 from seriatim.durability.publish import ChatPublisher, Outgoing
-from seriatim.durability.verdicts import Hit, judge_cancelled
+from seriatim.durability.verdicts import Hit, expires_at_s, judge_cancelled
 from seriatim.ports.clock import Clock
 from seriatim.ports.message_log import Allocation, Entry, MessageLog, PublishedAhead
 
@@ -221,7 +221,7 @@ class SlotWriter:
         """Messages at the next free slots. Their time is taken now, after the allocation, and never runs backwards."""
         self._created_ms = max(self._created_ms, self._clock.now_ms())
         created_at = iso(self._created_ms)
-        expires_at_s = self._created_ms // 1000 + limits.KEY_LIFETIME_S
+        ends_at_s = expires_at_s(self._created_ms)
         return [
             Entry(
                 message=Message(
@@ -235,7 +235,7 @@ class SlotWriter:
                     created_at=created_at,
                 ),
                 content_sha256=job.digest,
-                expires_at_s=expires_at_s,
+                expires_at_s=ends_at_s,
             )
             for index, job in enumerate(group)
         ]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InvalidMessage, NotAMember, SeriatimError
 from seriatim.domain.message import Draft, Message, Receipt
 from seriatim.ports.message_log import Cancelled, Entry, Key, KeyTaken, Lookup, SenderGone, SlotTaken
@@ -64,6 +65,11 @@ def judge_key(draft: Draft, digest: str, key: Key, *, member: bool) -> Hit | Ref
 
 def expired(key: Key, now_s: int) -> bool:
     return key.expires_at_s <= now_s
+
+
+def expires_at_s(created_ms: int) -> int:
+    """Of the key of a message created then. Rounded up: a key is judged by whole seconds, and lives no shorter."""
+    return -(-created_ms // 1000) + limits.KEY_LIFETIME_S
 
 
 class Aftermath(msgspec.Struct, frozen=True):

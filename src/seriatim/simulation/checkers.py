@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from seriatim.domain.letters import LetterBody
+from seriatim.domain.limits import KEY_LIFETIME_S
 from seriatim.domain.message import Message
+from seriatim.domain.times import milliseconds
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.ports.event_log import Partition, Record
 from seriatim.protocol.client_store import OutboxEntry
@@ -119,6 +121,9 @@ def counters_and_keys(ending: Ending) -> None:
             client_message_id,
         ):
             history.violate("idempotency_sequence_consistency", f"{chat_id} {client_message_id[:8]} at #{key.sequence}")
+        lives_ms = 1000 * key.expires_at_s - milliseconds(key.created_at)
+        if not 0 <= lives_ms - 1000 * KEY_LIFETIME_S < 1000:
+            history.violate("key_lifetime", f"{chat_id} {client_message_id[:8]} lives for {lives_ms / 1000:.3f} s")
 
 
 def all_stored_published(ending: Ending) -> None:

@@ -14,9 +14,9 @@ from seriatim.connection.outbound import Outbound, Pressure
 from seriatim.connection.registration import Registrations
 from seriatim.domain.breaker import Breaker
 from seriatim.domain.errors import RowUnreadable, SeriatimError
-from seriatim.domain.limits import PERSIST_DEADLINE_S, STORE_TIMEOUT_S
+from seriatim.domain.limits import KEY_LIFETIME_S, PERSIST_DEADLINE_S, STORE_TIMEOUT_S
 from seriatim.domain.message import Message
-from seriatim.durability import express
+from seriatim.durability import express, slots
 from seriatim.durability.express import Express
 from seriatim.durability.ingest import Ingest
 from seriatim.durability.patience import Deadline
@@ -89,6 +89,13 @@ def repair_from_slots_alone() -> Sequence[Patch]:
         return 0
 
     return [(CounterDoctor, "__init__", begin), (CounterDoctor, "_highest_watermark", highest_watermark)]
+
+
+def key_ends_early() -> Sequence[Patch]:
+    def floored(created_ms: int) -> int:
+        return created_ms // 1000 + KEY_LIFETIME_S
+
+    return [(express, "expires_at_s", floored), (slots, "expires_at_s", floored)]
 
 
 # --- whole sends in one step ------------------------------------------------------------------------------------------

@@ -413,6 +413,14 @@ _ALL = (
         budget=200,
     ),
     Mutant(
+        name="key-ends-early",
+        removes="a key lives for the whole of its time, in both ways to commit",
+        hole="H20",
+        patches=more.key_ends_early,
+        profile="embedded",
+        budget=200,
+    ),
+    Mutant(
         name="step-shares-damage",
         removes="a row that cannot be read stops the sends of its own chat only",
         hole="H23",
