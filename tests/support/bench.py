@@ -17,6 +17,7 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import MembershipChanged, MessagePersisted, decode
 from seriatim.domain.message import Draft, Message, Receipt, Sealed, Slot, content_digest
 from seriatim.domain.times import iso
+from seriatim.durability.guards import StoreGuard
 from seriatim.durability.ingest import Ingest
 from seriatim.durability.patience import Deadline
 from seriatim.durability.prefix import PrefixReader
@@ -355,7 +356,13 @@ class Node:
 
     def slot_writer(self, publisher: ChatPublisher) -> SlotWriter:
         return SlotWriter(
-            CHAT, log=self.log, prefix=self.prefix(), publisher=publisher, clock=self.clock, observe=self.notes
+            CHAT,
+            log=self.log,
+            prefix=self.prefix(),
+            publisher=publisher,
+            guard=StoreGuard(None, self.clock),
+            clock=self.clock,
+            observe=self.notes,
         )
 
 

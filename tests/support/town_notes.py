@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from seriatim.connection.observe import Unobserved as GatewayUnobserved
-from seriatim.domain.breaker import BreakerState
 from seriatim.fanout.observer import Skip
 from seriatim.fanout.observer import Unobserved as FanoutUnobserved
 from seriatim.ports.event_log import Partition, Record
@@ -15,7 +14,6 @@ class GatewayNotes(GatewayUnobserved):
         self.high: list[int] = []
         self.slow = 0
         self.filled_messages = 0
-        self.breaker_states: list[BreakerState] = []
         self.ends: list[CloseReason | None] = []
 
     def connection_closed(self, reason: CloseReason | None) -> None:
@@ -26,9 +24,6 @@ class GatewayNotes(GatewayUnobserved):
 
     def slow_consumer(self) -> None:
         self.slow += 1
-
-    def breaker(self, state: BreakerState) -> None:
-        self.breaker_states.append(state)
 
     def filled(self, messages: int) -> None:
         self.filled_messages += messages

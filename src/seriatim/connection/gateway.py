@@ -12,11 +12,10 @@ from seriatim.connection.new_chats import NewChats
 from seriatim.connection.observe import GatewayObserver, Unobserved
 from seriatim.connection.probe import Probe
 from seriatim.connection.registration import Registrations, is_older
-from seriatim.connection.services import Services
+from seriatim.connection.services import OpenBreakers, Services
 from seriatim.connection.socket import Identity, Socket
 from seriatim.connection.tasks import Tasks, TurnEnd, report
 from seriatim.domain import ids, limits
-from seriatim.domain.breaker import Breaker, BreakerState
 from seriatim.domain.errors import Draining, SeriatimError, ServerBusy, ServiceUnavailable
 from seriatim.domain.times import iso
 from seriatim.ports.clock import Clock
@@ -64,7 +63,7 @@ class Gateway:
             gateway_id=gateway_id,
             durability=durability,
             clock=clock,
-            breaker=Breaker(),
+            breakers=OpenBreakers(clock),
             fill_slots=asyncio.Semaphore(limits.FILLS_IN_PROGRESS_MAX),
             gaps=Gaps(),
             probe=self._probe,
@@ -120,8 +119,9 @@ class Gateway:
         return self._subscribed and not self.draining and len(self.connections) < limits.CONNECTIONS_PER_GATEWAY_MAX
 
     @property
-    def breaker(self) -> BreakerState:
-        return self._services.breaker.state(self._clock.monotonic())
+    def meets_open_breakers(self) -> bool:
+        """Sends were refused because a dependency keeps failing, and the time they were told to wait is not over."""
+        return self._services.breakers.any
 
     # --- connections -------------------------------------------------------------------------------------------------
 

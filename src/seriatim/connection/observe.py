@@ -2,7 +2,6 @@
 
 from typing import Protocol
 
-from seriatim.domain.breaker import BreakerState
 from seriatim.protocol.frames import CloseReason
 
 
@@ -29,10 +28,6 @@ class GatewayObserver(Protocol):
 
     def slow_consumer(self) -> None:
         """A client was warned; whether it is disconnected shows in `connection_closed`."""
-        ...
-
-    def breaker(self, state: BreakerState) -> None:
-        """After every answer and refusal that concerns the breaker."""
         ...
 
     def directory_failed(self, operation: str) -> None: ...
@@ -66,8 +61,6 @@ class Unobserved:
     def buffer_high(self, frames: int) -> None: ...
 
     def slow_consumer(self) -> None: ...
-
-    def breaker(self, state: BreakerState) -> None: ...
 
     def directory_failed(self, operation: str) -> None: ...
 

@@ -1,6 +1,5 @@
-"""The sends of one connection, in the order of arrival: rate, then queue, then breaker, then durability."""
+"""The sends of one connection, in the order of arrival: rate, then queue, then durability."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -51,9 +50,6 @@ class Sends:
                 self._flooded()
         elif not self._inbound.admit(now):
             self._rejected(busy(), send.echo)
-        elif not services.breaker.closed and (wait := services.breaker.admit(now)) is not None:
-            refusal = BreakerOpen("sending is not possible for the moment", retry_after_seconds=math.ceil(wait))
-            self._refused(refusal, send.echo)
         else:
             services.durability.submit(
                 send.draft, deadline=now + PERSIST_DEADLINE_S, answer=partial(self._submitted, send)
@@ -61,11 +57,10 @@ class Sends:
 
     def _submitted(self, send: Submit, outcome: Receipt | SeriatimError) -> None:
         if isinstance(outcome, SeriatimError):
-            self._count(outcome)
+            if isinstance(outcome, BreakerOpen):
+                self._services.breakers.heard(outcome)
             self._refused(outcome, send.echo)
             return
-        if not self._services.breaker.closed:
-            self._count(outcome)
         draft = send.draft
         ack = MessageAck(
             client_message_id=send.client_message_id,
@@ -79,15 +74,3 @@ class Sends:
         )
         self._answered(ack)
         self._chats.own(draft.chat_id, outcome.sequence, outcome.prev_sequence)
-
-    def _count(self, outcome: Receipt | SeriatimError) -> None:
-        """Only failures of the infrastructure speak against durability; a refusal is an answer like any other."""
-        breaker = self._services.breaker
-        now = self._services.clock.monotonic()
-        before = breaker.state(now)
-        if isinstance(outcome, SeriatimError) and outcome.trips_breaker:
-            breaker.failed(now)
-        else:
-            breaker.succeeded(now)
-        if breaker.state(now) is not before:
-            self._services.observe.breaker(breaker.state(now))

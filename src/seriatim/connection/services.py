@@ -8,7 +8,7 @@ from seriatim.connection.new_chats import NewChats
 from seriatim.connection.observe import GatewayObserver
 from seriatim.connection.probe import Probe
 from seriatim.connection.tasks import Tasks, TurnEnd
-from seriatim.domain.breaker import Breaker
+from seriatim.domain.errors import BreakerOpen
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Durability
 
@@ -18,7 +18,7 @@ class Services:
     gateway_id: str
     durability: Durability
     clock: Clock
-    breaker: Breaker  # towards durability, for sends: reads may work while a send cannot
+    breakers: "OpenBreakers"
     fill_slots: asyncio.Semaphore
     gaps: Gaps
     probe: Probe
@@ -26,3 +26,18 @@ class Services:
     tasks: Tasks
     turn_end: TurnEnd
     observe: GatewayObserver
+
+
+class OpenBreakers:
+    """Those of the durability plane that sends met open, as far as this gateway was told."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until = 0.0
+
+    def heard(self, refusal: BreakerOpen) -> None:
+        self._until = max(self._until, self._clock.monotonic() + (refusal.retry_after_seconds or 0.0))
+
+    @property
+    def any(self) -> bool:
+        return self._clock.monotonic() < self._until

@@ -18,12 +18,15 @@ class BreakerState(StrEnum):
 class Breaker:
     """Ask `admit` before every call and report every admitted call's end, once.
 
+    It opens when the dependency fails and goes on failing: BREAKER_FAILURES_MAX failures within BREAKER_WINDOW_S and no
+    success among them. One event that fails many calls at once is one failure (`since`).
+
     Answers are not matched with calls: every call ends well within BREAKER_OPEN_S, so none from before the breaker
-    opened is left when it lets a probe through, and an answer that comes then is the probe's.
+    opened is left when it is half open, and an answer that comes then decides.
     """
 
     def __init__(self) -> None:
-        self.closed = True  # then everything is admitted, and a success changes nothing
+        self.closed = True  # then everything is admitted
         self._failed_at: deque[float] = deque(maxlen=BREAKER_FAILURES_MAX)
         self._opened_at: float | None = None  # None while closed
         self._probed_at: float | None = None  # None while no probe is out
@@ -42,18 +45,26 @@ class Breaker:
 
     def succeeded(self, now: float) -> None:
         """The dependency answered, with whatever: a refusal of one request is not a failure of the dependency."""
-        if self._probed_at is not None:
+        if self._opened_at is None:
+            self._failed_at.clear()
+        elif self.state(now) is BreakerState.HALF_OPEN:
             self._opened_at = self._probed_at = None
             self.closed = True
 
-    def failed(self, now: float) -> None:
-        """The dependency failed (`error.trips_breaker`)."""
-        if self._probed_at is not None:
-            self._open(now)
-        elif self._opened_at is None:
+    def failed(self, now: float, *, since: float | None = None) -> None:
+        """The dependency failed (`error.trips_breaker`).
+
+        `since`: when the call began. If that was before the failure counted last, the same event may have failed both:
+        it counts once.
+        """
+        if self._opened_at is None:
+            if since is not None and self._failed_at and since < self._failed_at[-1]:
+                return
             self._failed_at.append(now)
             if len(self._failed_at) == BREAKER_FAILURES_MAX and now - self._failed_at[0] <= BREAKER_WINDOW_S:
                 self._open(now)
+        elif self.state(now) is BreakerState.HALF_OPEN:
+            self._open(now)
 
     def withdrawn(self) -> None:
         """An admitted call was not made after all: it proves nothing, and another may be the probe."""

@@ -12,7 +12,7 @@ Details = Mapping[str, object]
 
 
 class SeriatimError(Exception):
-    """Root. `trips_breaker`: counts as a failure of the infrastructure, not of this request or this chat."""
+    """Root. `trips_breaker`: a call that ends so has failed; otherwise it was answered, though not as was hoped."""
 
     code: ClassVar[str] = "INTERNAL_ERROR"
     retryable: ClassVar[bool] = False
@@ -216,6 +216,12 @@ class Conflict(ServiceUnavailable):
 
 class OutcomeUnknown(ServiceUnavailable):
     """The call failed or timed out: it was applied, was not, or still will be. Look before you repeat."""
+
+
+class OutOfTime(ServiceUnavailable):
+    """The deadline leaves no room for another attempt. What was done until then may have been applied."""
+
+    trips_breaker = False
 
 
 class BreakerOpen(ServiceUnavailable):

@@ -92,7 +92,7 @@ REVOCATION_SPREAD_RATIO = 0.2  # a check comes up to this much early, so that a 
 
 # --- gateway to durability ---------------------------------------------------------------------------------------
 PERSIST_DEADLINE_S = 5.0  # ADR-009: one deadline, passed down, rules every wait below it
-BREAKER_FAILURES_MAX = 5  # ADR-009: in BREAKER_WINDOW_S opens the breaker
+BREAKER_FAILURES_MAX = 5  # ADR-009: of one dependency, in BREAKER_WINDOW_S and without a success, opens its breaker
 BREAKER_WINDOW_S = 30.0
 BREAKER_OPEN_S = 30.0
 BREAKER_PROBE_S = 10.0  # a probe without an answer after this is taken for lost, and another may try
@@ -106,6 +106,7 @@ PIPELINES_MAX = 50_000  # active chats per ingest process; full: SERVER_BUSY
 TRANSACTION_ITEMS_MAX = 100  # DynamoDB: 2 per message and 1 per distinct sender; an engine may take more
 LOOKUP_KEYS_MAX = 100  # DynamoDB BatchGetItem
 ATTEMPT_ROOM_S = 0.25  # with less than this left before the deadline no further attempt begins
+READ_REPEATS_MAX = 1  # of a read without an answer: one reset connection costs nothing, a store that is down little
 THROTTLE_RETRIES_MAX = 3  # ADR-009
 THROTTLE_BACKOFF_S = 0.1
 THROTTLE_BACKOFF_MAX_S = 5.0

@@ -153,7 +153,8 @@ class Express:
             self._arrival.set_result(None)
 
     def _report(self, company: "_Company", error: SeriatimError | None, now: float) -> None:
-        """To the breaker, that let us through, and to the operators. Only a write proves that the store can write.
+        """To the breaker, that let us through, and to the operators. Only a write proves that the store can write, or
+        cannot: a read that fails may be about one chat's rows.
 
         A store that refuses before it tries knows of its trouble, and will know when it is over: sooner than a breaker.
         """
@@ -163,12 +164,17 @@ class Express:
             self._observe.allocated(count, 0.0)
             self._observe.persisted(company.stored)
             self._observe.published(count, now - company.decided_at)
-        elif error is not None and error.trips_breaker and (company.taken or isinstance(error, OutcomeUnknown)):
+        elif error is not None and error.trips_breaker and (company.stored or _never_taken(company, error)):
             self._breaker.failed(now)
         else:
             self._breaker.withdrawn()
         if isinstance(error, InternalError):
             self._observe.failed("express", error.__cause__ or error)
+
+
+def _never_taken(company: "_Company", error: SeriatimError) -> bool:
+    """The store gave no answer at all."""
+    return not company.taken and isinstance(error, OutcomeUnknown)
 
 
 def _expire(pending: Pending) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 
 from seriatim.domain import limits
 from seriatim.domain.breaker import Breaker, BreakerState
-from seriatim.domain.errors import BreakerOpen, Draining, RowUnreadable, SeriatimError, ServerBusy
+from seriatim.domain.errors import Draining, RowUnreadable, SeriatimError, ServerBusy
 from seriatim.domain.message import Draft
 from seriatim.durability.express import Express
+from seriatim.durability.guards import GuardedWriter, StoreGuard, events_refused, store_refused
 from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.patience import Deadline
 from seriatim.durability.pipeline import ChatPipeline, Pending
@@ -23,7 +24,7 @@ from seriatim.durability.slots import SlotWriter
 from seriatim.ports.catalog import UserChats
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
-from seriatim.ports.event_log import Event, EventWriter
+from seriatim.ports.event_log import EventWriter
 from seriatim.ports.message_log import MessageLog, Standing
 from seriatim.ports.one_step import OneStep
 
@@ -51,8 +52,10 @@ class Ingest:
         self._clock = clock
         self._producer_id = producer_id
         self._observe = observe or DurabilityObserver()
-        self._breaker = Breaker()
+        self._breaker = Breaker()  # of the event log; where one engine holds both, of that engine
+        self._store_breaker = Breaker()
         self._events = GuardedWriter(events, self._breaker, clock)
+        self._guard = StoreGuard(self._store_breaker if one_step is None else None, clock)
         self._prefix = PrefixReader(log, clock, self._observe)
         self._reads = MemberReads(log, self._prefix, clock)
         self._receipts = Receipts(log, clock)
@@ -76,7 +79,7 @@ class Ingest:
         """
         now = self._clock.monotonic()
         try:
-            if self._draining or not self._breaker.closed:
+            if self._draining or not self._breaker.closed or not self._store_breaker.closed:
                 self._check_open(now)
             pending = Pending(draft, deadline=deadline, admitted_at=now, answer=answer)
             express = self._express
@@ -140,6 +143,11 @@ class Ingest:
         """Towards the event log. While it is open nothing is admitted."""
         return self._breaker.state(self._clock.monotonic())
 
+    @property
+    def store_breaker(self) -> BreakerState:
+        """Towards the store, where that is an engine of its own. While it is open nothing is admitted."""
+        return self._store_breaker.state(self._clock.monotonic())
+
     async def run(self) -> None:
         """Settles what other processes left unpublished, until cancelled."""
         await self.reconciler.run()
@@ -158,7 +166,9 @@ class Ingest:
         if self._draining:
             raise Draining("this process is shutting down; retry with the same id")
         if self._breaker.state(now) is BreakerState.OPEN:
-            raise _refused(self._breaker.admit(now))
+            raise events_refused(self._breaker.admit(now))
+        if self._store_breaker.state(now) is BreakerState.OPEN:
+            raise store_refused(self._store_breaker.admit(now))
 
     def _pipeline(self, chat_id: str) -> ChatPipeline:
         pipeline = self._pipelines.get(chat_id)
@@ -171,6 +181,7 @@ class Ingest:
                 log=self._log,
                 prefix=self._prefix,
                 publisher=publisher,
+                guard=self._guard,
                 clock=self._clock,
                 observe=self._observe,
             )
@@ -179,6 +190,7 @@ class Ingest:
                 log=self._log,
                 publisher=publisher,
                 slots=slots,
+                guard=self._guard,
                 clock=self._clock,
                 observe=self._observe,
                 on_end=lambda: self._ended(chat_id),
@@ -219,30 +231,3 @@ class Ingest:
             observe=self._observe,
             producer_id=self._producer_id,
         )
-
-
-class GuardedWriter:
-    """The event log behind a breaker: its failures close the door before messages pile up unpublished.
-
-    The probe of a half-open breaker is taken here, where its outcome is known, and not by a draft that may be refused.
-    """
-
-    def __init__(self, events: EventWriter, breaker: Breaker, clock: Clock) -> None:
-        self._events = events
-        self._breaker = breaker
-        self._clock = clock
-
-    async def append(self, topic: str, events: Sequence[Event], *, timeout_s: float) -> None:
-        wait = self._breaker.admit(self._clock.monotonic())
-        if wait is not None:
-            raise _refused(wait)
-        try:
-            await self._events.append(topic, events, timeout_s=timeout_s)
-        except SeriatimError:
-            self._breaker.failed(self._clock.monotonic())
-            raise
-        self._breaker.succeeded(self._clock.monotonic())
-
-
-def _refused(wait_s: float | None) -> BreakerOpen:
-    return BreakerOpen("the event log is failing; retry later with the same id", retry_after_seconds=wait_s)

@@ -18,6 +18,7 @@ from seriatim.domain.errors import (
     ServiceUnavailable,
 )
 from seriatim.domain.message import Draft, Receipt, content_digest
+from seriatim.durability.guards import StoreGuard
 from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.patience import Deadline, persistently
 from seriatim.durability.publish import ChatPublisher
@@ -56,7 +57,9 @@ class Pending:
         return self.deadline - now < limits.ATTEMPT_ROOM_S
 
     def give_up(self) -> None:
-        self.answer(ServiceUnavailable("no time was left to store this; retry with the same id"))
+        """It waited for others until its time was up: they were many, and nothing has failed."""
+        busy = ServerBusy("this chat is very busy; retry in a second with the same id", retry_after_seconds=1)
+        self.answer(busy)
 
 
 class ChatPipeline:
@@ -69,6 +72,7 @@ class ChatPipeline:
         log: MessageLog,
         publisher: ChatPublisher,
         slots: SlotWriter,
+        guard: StoreGuard,
         clock: Clock,
         observe: DurabilityObserver,
         on_end: Callable[[], None],
@@ -77,6 +81,7 @@ class ChatPipeline:
         self._chat_id = chat_id
         self._log = log
         self._slots = slots
+        self._guard = guard
         self._clock = clock
         self._observe = observe
         self._on_end = on_end
@@ -187,14 +192,17 @@ class ChatPipeline:
             await self._answer_published(batch, receipts, deadline)
 
     async def _judge(self, batch: Sequence[Pending], deadline: Deadline) -> list[Verdict]:
-        """One consistent read decides: keys, roles, and how far the chat is published."""
+        """One consistent read decides: keys, roles, and how far the chat is published. It is repeated once."""
         keys = [pending.draft.client_message_id for pending in batch]
         senders = list(dict.fromkeys(pending.draft.sender_id for pending in batch))
-        found = await persistently(
-            lambda room: self._log.lookup(self._chat_id, keys, senders, timeout_s=room),
-            deadline=deadline,
-            clock=self._clock,
-            observe=self._observe,
+        found = await self._guard.look(
+            lambda: persistently(
+                lambda room: self._log.lookup(self._chat_id, keys, senders, timeout_s=room),
+                deadline=deadline,
+                clock=self._clock,
+                observe=self._observe,
+                reads=True,
+            )
         )
         now_s = self._clock.now_ms() // 1000
         verdicts = [judge(pending.draft, pending.digest, found, now_s) for pending in batch]

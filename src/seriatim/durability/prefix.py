@@ -50,6 +50,7 @@ class PrefixReader:
                 deadline=deadline,
                 clock=self._clock,
                 observe=self._observe,
+                reads=True,
             )
             run = contiguous(page.slots, after)
             if len(run) > limit:
@@ -75,6 +76,7 @@ class PrefixReader:
             deadline=deadline,
             clock=self._clock,
             observe=self._observe,
+            reads=True,
         )
         return descending(page.slots, at)
 

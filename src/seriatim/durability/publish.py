@@ -14,7 +14,7 @@ from seriatim.domain.events import MessagePersisted, encode_message, headers, me
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.times import iso
 from seriatim.durability.observe import DurabilityObserver
-from seriatim.durability.patience import Deadline
+from seriatim.durability.patience import Deadline, persistently
 from seriatim.durability.prefix import PrefixReader
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, Event, EventWriter
@@ -115,7 +115,13 @@ class ChatPublisher:
         """
         version = 0
         if any(isinstance(slot, Message) for slot in slots):
-            standings = await self._log.standings([self.chat_id], timeout_s=deadline.room())
+            standings = await persistently(
+                lambda room: self._log.standings([self.chat_id], timeout_s=room),
+                deadline=deadline,
+                clock=self._clock,
+                observe=self._observe,
+                reads=True,
+            )
             if self.chat_id not in standings:
                 raise ServiceUnavailable("this chat's counter is missing")
             version = standings[self.chat_id].members_version

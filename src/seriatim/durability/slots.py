@@ -21,6 +21,7 @@ from seriatim.domain.errors import (
 from seriatim.domain.ids import MESSAGE, ulid
 from seriatim.domain.message import Draft, Message, Receipt, Sealed, Slot
 from seriatim.domain.times import iso
+from seriatim.durability.guards import StoreGuard
 from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.patience import Deadline, persistently
 from seriatim.durability.prefix import PrefixReader
@@ -64,6 +65,7 @@ class SlotWriter:
         log: MessageLog,
         prefix: PrefixReader,
         publisher: ChatPublisher,
+        guard: StoreGuard,
         clock: Clock,
         observe: DurabilityObserver,
     ) -> None:
@@ -71,6 +73,7 @@ class SlotWriter:
         self._log = log
         self._prefix = prefix
         self._publisher = publisher
+        self._guard = guard
         self._clock = clock
         self._observe = observe
         self._created_ms = 0
@@ -100,18 +103,20 @@ class SlotWriter:
         """Slots above another owner's mark, if there is one. An ambiguous ADD is never repeated: it may have worked."""
         while True:
             began = self._clock.monotonic()
-            answer = await persistently(
-                lambda room: self._log.allocate(
-                    self._chat_id,
-                    count,
-                    published_through=self._publisher.mark,
-                    published_message=self._publisher.last_message,
-                    now_ms=self._clock.now_ms(),
-                    timeout_s=room,
-                ),
-                deadline=deadline,
-                clock=self._clock,
-                observe=self._observe,
+            answer = await self._guard.write(
+                persistently(
+                    lambda room: self._log.allocate(
+                        self._chat_id,
+                        count,
+                        published_through=self._publisher.mark,
+                        published_message=self._publisher.last_message,
+                        now_ms=self._clock.now_ms(),
+                        timeout_s=room,
+                    ),
+                    deadline=deadline,
+                    clock=self._clock,
+                    observe=self._observe,
+                )
             )
             match answer:
                 case PublishedAhead():
@@ -147,18 +152,23 @@ class SlotWriter:
     async def _persist(self, group: Sequence[Job], entries: Sequence[Entry], lease: Lease, deadline: Deadline) -> bool:
         """One transaction. True when all entries are stored; otherwise settles jobs and removes lost slots."""
         senders = list(dict.fromkeys(job.draft.sender_id for job in group))
+        room = deadline.room()
         try:
-            cancelled = await self._log.persist(
-                self._chat_id,
-                entries,
-                senders,
-                token=self._ulid(),
-                now_s=self._clock.now_ms() // 1000,
-                timeout_s=deadline.room(),
+            cancelled = await self._guard.write(
+                self._log.persist(
+                    self._chat_id,
+                    entries,
+                    senders,
+                    token=self._ulid(),
+                    now_s=self._clock.now_ms() // 1000,
+                    timeout_s=room,
+                ),
+                room_s=room,
             )
         except OutcomeUnknown:
             return await self._resolve(entries[0], lease, deadline)
         if cancelled is None:
+            self._guard.wrote()
             return True
         aftermath = judge_cancelled(cancelled, entries, [(job.draft, job.digest) for job in group])
         for index, verdict in aftermath.settled.items():

@@ -74,7 +74,7 @@ class Watch:
             store_available=ready.get("store", True),
             events_available=ready.get("events", True),
             # Half open counts as open: nobody knows yet whether it works, and an alert waits for a whole minute.
-            breaker_open=self._gateway is not None and self._gateway.breaker is not BreakerState.CLOSED,
+            breaker_open=self._gateway is not None and self._any_breaker_open(self._gateway),
             connections=len(connections),
             outbound_frames_max=max((each.waiting for each in connections), default=0),
             active_chats=0 if self._ingest is None else len(self._ingest.active_chats),
@@ -84,6 +84,13 @@ class Watch:
             under_replicated=backlog.under_replicated,
             stalled=0 if self.stalls is None else len(self.stalls.partitions),
         )
+
+    def _any_breaker_open(self, gateway: Gateway) -> bool:
+        """Of those on the way of a send: ours towards an ingest or an engine, or one that an ingest told us of."""
+        if self._world.remote is not None and self._world.remote.breaker_open:
+            return True
+        here = () if self._ingest is None else (self._ingest.breaker, self._ingest.store_breaker)
+        return gateway.meets_open_breakers or any(state is not BreakerState.CLOSED for state in here)
 
     async def _get_metrics(self, body: bytes) -> Reply:
         text = self._metrics.text(await self.live(), self._clock.monotonic())

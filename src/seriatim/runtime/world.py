@@ -82,6 +82,11 @@ class RemotePlane(Plane, Sessions, Protocol):
         """Those that can be asked at this moment."""
         ...
 
+    @property
+    def breaker_open(self) -> bool:
+        """One of them keeps failing: others get its chats, as long as there are any."""
+        ...
+
 
 class IngestListener(Protocol):
     """Where other processes reach our ingest."""

@@ -217,6 +217,7 @@ class ForgetfulWriter:
 
 class GatewayServer(Server):
     gateway: Gateway | None = None
+    remote: RemoteDurability | None = None
 
     def __init__(self, name: str, site: Site) -> None:
         super().__init__(name, site)
@@ -231,9 +232,10 @@ class GatewayServer(Server):
     def assemble(self, process: Process) -> None:
         stores = self.site.stores
         directory_wire, push_wire = self.wire(process, WireKind.DIRECTORY), self.wire(process, WireKind.PUSH)
+        self.remote = RemoteDurability(process, self.site.nodes, self.site.faults, self.site.history)
         self.gateway = Gateway(
             process.lane,
-            RemoteDurability(process, self.site.nodes, self.site.faults, self.site.history),
+            self.remote,
             MemoryDirectory(stores.registry, directory_wire, process.clock.now_ms),
             MemoryPush(stores.channels, push_wire),
             MemoryPushSubscriber(stores.channels, push_wire),

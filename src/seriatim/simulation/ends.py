@@ -58,7 +58,7 @@ def _left_in_ingest(nodes: Sequence[IngestNode], old: Sequence[asyncio.Task[Any]
         tasks = [task for task in node.process.tasks if task in old and not task.done()]
         if len(tasks) > INGEST_TASKS:
             yield f"{node.name} has {len(tasks)} tasks that do not end"
-        if _undecided(node.ingest._breaker):
+        if _undecided(node.ingest._breaker) or _undecided(node.ingest._store_breaker):
             yield f"{node.name}'s breaker did not close after a probe"
 
 
@@ -69,7 +69,7 @@ def _left_in_gateways(gateways: Sequence[GatewayServer], old: Sequence[asyncio.T
             continue
         if tasks := [task for task in gateway._tasks._tasks if task in old]:
             yield f"{server.name} has {len(tasks)} tasks that do not end"
-        if _undecided(gateway._services.breaker):
+        if server.remote is not None and any(map(_undecided, server.remote.router._breakers.values())):
             yield f"{server.name}'s breaker did not close after a probe"
         connections = list(gateway.connections.values())
         watchers = [watcher for chat in gateway._probe._watchers.values() for watcher in chat]

@@ -1,6 +1,7 @@
-"""A gateway's way to the ingest processes, as gRPC will be: one ordered stream per pair, a chat to one process.
+"""A gateway's way to the ingest processes, as gRPC is: one ordered line per pair, a chat to one process.
 
 Implements `ports.durability.Durability`. Requests and answers may be late or lost; a dead process answers nothing.
+Which line a draft takes, the router of the real engine decides.
 """
 
 import asyncio
@@ -9,9 +10,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from seriatim.domain.errors import OutcomeUnknown, RowUnreadable, SeriatimError
+from seriatim.domain.limits import RPC_PING_S, RPC_PINGS_UNHEARD_MAX, RPC_REDIAL_S
 from seriatim.domain.message import Draft, Receipt
 from seriatim.domain.partition import bucket, owner
 from seriatim.durability.ingest import Ingest
+from seriatim.engines.rpc.routing import Router
+from seriatim.engines.rpc.sending import Sending
 from seriatim.ports.durability import Answer, PrefixPage
 from seriatim.simulation.faults import Fault, Faults
 from seriatim.simulation.history import PUNCTUAL_S, History
@@ -29,6 +33,7 @@ class IngestNode:
         self.process: Process | None = None
         self.ingest: Ingest | None = None
         self.inbox: deque[Callable[[], None]] = deque()
+        self.mute = False  # drafts reach it, and it answers none
 
     def begin(self, process: Process, ingest: Ingest) -> None:
         """A new life: whatever the last one had not taken up is gone with it."""
@@ -39,6 +44,11 @@ class IngestNode:
     @property
     def up(self) -> bool:
         return self.process is not None and self.process.alive
+
+    @property
+    def heard(self) -> bool:
+        """It would answer a ping."""
+        return self.process is not None and self.process.alive and not self.process.paused
 
 
 class RemoteDurability:
@@ -51,56 +61,50 @@ class RemoteDurability:
         self._by_name = {node.name: node for node in nodes}
         self._faults = faults
         self._history = history
-        self._streams: dict[str, _Stream] = {}
-        self._routes: dict[str, tuple[IngestNode, int]] = {}  # of chats with sends in flight, and how many
+        self.router = Router(process.clock, self._choose)
+        self._lines: dict[str, _Line] = {}
+        self._dialling = False
 
     # --- sends: a callback each, in order ---------------------------------------------------------------------------
 
     def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
-        node = self._route_in_order(draft.chat_id)
-        call = _Send(self, draft, answer, deadline)
         self._history.submitted(draft)
-        call.timer = self._loop.call_at(deadline, call.expire, context=self._process.context)
-        fault = self._faults.fate(WireKind.RPC, "submit", self._loop.time())
-        if fault in (None, Fault.RESPONSE_LOST, Fault.LATE):
-            call.silent = fault is not None
-            stream = self._stream(node)
-            stream.carry(lambda: self._deliver(node, draft, deadline, call))
+        self.dial()
+        self.router.submit(draft, deadline=deadline, answer=answer)
 
-    def _deliver(self, node: IngestNode, draft: Draft, deadline: float, call: "_Send") -> None:
-        if node.up and node.process is not None and node.ingest is not None:
-            ingest, inbox = node.ingest, node.inbox
-            call.taken_by(node.process)
-            inbox.append(lambda: ingest.submit(draft, deadline=deadline, answer=call.respond))
-            node.process.call_soon(lambda: inbox.popleft()())  # first in, first out, also when callbacks are shuffled
+    def dial(self) -> None:
+        """A line to each process that answers: a new one for a new life, and for one that was silent and is back."""
+        changed = False
+        for node in self._nodes:
+            line = self._lines.get(node.name)
+            if node.heard and (line is None or line.life is not node.process):
+                if line is not None:
+                    self.lose(line)
+                self._lines[node.name] = _Line(self, node)
+                changed = True
+        if changed:
+            self.router.changed(self._lines)
+        if not self._lines and not self._dialling:
+            self._dialling = True
+            self._loop.call_later(RPC_REDIAL_S, self._redial, context=self._process.context)
 
-    def settled(self, chat_id: str) -> None:
-        node, count = self._routes[chat_id]
-        if count == 1:
-            del self._routes[chat_id]
-        else:
-            self._routes[chat_id] = (node, count - 1)
+    def _redial(self) -> None:
+        self._dialling = False
+        self.dial()
 
-    def _route_in_order(self, chat_id: str) -> IngestNode:
-        """Sends of one chat stay together while any is in flight: two processes would not keep their order."""
-        node, count = self._routes.get(chat_id, (None, 0))
-        if node is None or not node.up:
-            node = self._route(chat_id)
-        self._routes[chat_id] = (node, count + 1)
-        return node
+    def lose(self, line: "_Line") -> None:
+        """What was under way on it stays without an answer: one failure of that process, however much it was."""
+        if self._lines.get(line.node.name) is line:
+            del self._lines[line.node.name]
+            self.router.changed(self._lines)
+        if line.unanswered:
+            self.router.failed(line.node.name)
+        line.end()
 
-    def _route(self, chat_id: str) -> IngestNode:
-        names = [node.name for node in self._nodes]
+    def _choose(self, chat_id: str, names: Sequence[str]) -> str:
         if self._faults.misroutes():
-            return self._by_name[names[int(self._process.clock.random() * len(names))]]
-        up = [node.name for node in self._nodes if node.up]
-        return self._by_name[owner(bucket(chat_id), up or names)]
-
-    def _stream(self, node: IngestNode) -> "_Stream":
-        stream = self._streams.get(node.name)
-        if stream is None:
-            stream = self._streams[node.name] = _Stream(self._process, self._faults)
-        return stream
+            return names[int(self._process.clock.random() * len(names))]
+        return owner(bucket(chat_id), names)
 
     # --- reads and receipts: a coroutine at the ingest process ------------------------------------------------------
 
@@ -137,7 +141,8 @@ class RemoteDurability:
 
     async def _call(self, chat_id: str, method: Callable[[Ingest], Coroutine[Any, Any, T]], timeout_s: float) -> T:
         loop, faults = self._loop, self._faults
-        node = self._route(chat_id)
+        up = [node.name for node in self._nodes if node.up]
+        node = self._by_name[self._choose(chat_id, up or list(self._by_name))]
         future: asyncio.Future[T] = loop.create_future()
         fault = faults.fate(WireKind.RPC, "call", loop.time())
 
@@ -173,66 +178,120 @@ def _copy(task: asyncio.Task[T], future: asyncio.Future[T]) -> None:
         future.set_exception(error)
 
 
-class _Stream:
-    """Carries things in order, each after a delay."""
+class _Line:
+    """To one life of an ingest process: carries drafts in order, each after a delay, and notices silence.
 
-    def __init__(self, process: Process, faults: Faults) -> None:
-        self._loop = process.loop
-        self._faults = faults
+    It looks once a second, while anything is under way.
+    """
+
+    def __init__(self, remote: RemoteDurability, node: IngestNode) -> None:
+        self.node = node
+        self.life = node.process
+        self.unanswered: dict[_Send, None] = {}
+        self._remote = remote
+        self._loop = remote._loop
+        self._faults = remote._faults
         self._waiting: list[Callable[[], None]] = []
         self._last = 0.0
+        self._watching = False
+        self._unheard = 0
+        self._late = False
 
-    def carry(self, arrive: Callable[[], None]) -> None:
-        self._last = max(self._last, self._loop.time() + self._faults.delay(WireKind.RPC))
-        self._waiting.append(arrive)
-        self._loop.call_at(self._last, self._next, context=self._loop.world.context)
+    def put(self, sending: Sending) -> None:
+        sending.line = self
+        send = _Send(self._remote, self, sending)
+        self.unanswered[send] = None
+        self._watch()
+        fault = self._faults.fate(WireKind.RPC, "submit", self._loop.time())
+        if fault in (None, Fault.RESPONSE_LOST, Fault.LATE):
+            send.silent = fault is not None
+            self._last = max(self._last, self._loop.time() + self._faults.delay(WireKind.RPC))
+            self._waiting.append(lambda: self._deliver(send))
+            self._loop.call_at(self._last, self._next, context=self._loop.world.context)
+
+    def answered(self, send: "_Send", outcome: Receipt | SeriatimError) -> None:
+        self._late = False
+        self._remote.router.answered(self.node.name)
+        self.settled(send)
+        send.sending.finish(outcome)
+
+    def settled(self, send: "_Send") -> None:
+        self.unanswered.pop(send, None)
+
+    def late(self) -> None:
+        self._late = True
+
+    def end(self) -> None:
+        left, self.unanswered = self.unanswered, {}
+        for send in left:
+            send.sending.finish(OutcomeUnknown("the durability plane was lost on the way; retry with the same id"))
 
     def _next(self) -> None:
         self._waiting.pop(0)()
 
+    def _deliver(self, send: "_Send") -> None:
+        node = self.node
+        if node.process is self.life and node.up and node.process is not None and node.ingest is not None:
+            ingest, inbox, sending = node.ingest, node.inbox, send.sending
+            if node.mute:
+                return
+            send.taken_by(node.process)
+            inbox.append(lambda: ingest.submit(sending.draft, deadline=sending.deadline, answer=send.respond))
+            node.process.call_soon(lambda: inbox.popleft()())  # first in, first out, also when callbacks are shuffled
+
+    def _watch(self) -> None:
+        if not self._watching:
+            self._watching = True
+            self._loop.call_later(RPC_PING_S, self._look, context=self._remote._process.context)
+
+    def _look(self) -> None:
+        self._watching = False
+        dead = self.life is None or not self.life.alive
+        if dead or self.life is None or self.life.paused:
+            self._unheard += 1
+        else:
+            self._unheard = 0
+        if self._late:
+            self._late = False
+            self._remote.router.failed(self.node.name)
+        # The kernel of a process that dies hangs up for it; the one of a machine that dies does not.
+        if self._unheard > RPC_PINGS_UNHEARD_MAX or (dead and self._faults.even_chance()):
+            self._remote.lose(self)
+            self._remote.dial()
+            return
+        self.unanswered = {send: None for send in self.unanswered if not send.sending.answered}
+        if self.unanswered:
+            self._watch()
+
 
 class _Send:
-    """A send on its way: answered once, at the latest at its deadline."""
+    """A draft on a line."""
 
-    __slots__ = ("_answer", "_deadline", "_draft", "_remote", "decided", "silent", "timer")
+    __slots__ = ("_line", "_remote", "decided", "sending", "silent")
 
-    def __init__(self, remote: RemoteDurability, draft: Draft, answer: Answer, deadline: float) -> None:
+    def __init__(self, remote: RemoteDurability, line: _Line, sending: Sending) -> None:
         self._remote = remote
-        self._draft = draft
-        self._deadline = deadline
-        self._answer: Answer | None = answer
+        self._line = line
+        self.sending = sending
         self.silent = False
         self.decided = False
-        self.timer: asyncio.TimerHandle | None = None
 
     def taken_by(self, ingest: Process) -> None:
         """The plane has it now, and owes an answer by the deadline."""
         loop = self._remote._loop
-        at = max(self._deadline, loop.time()) + PUNCTUAL_S
+        at = max(self.sending.deadline, loop.time()) + PUNCTUAL_S
         loop.call_at(at, self._overdue, ingest, loop.time(), context=loop.world.context)
 
     def _overdue(self, ingest: Process, since: float) -> None:
         """A process that stood still meanwhile may be late."""
         if not self.decided and ingest.alive and not ingest.paused and ingest.resumed_at < since:
-            self._remote._history.unanswered(self._draft)
+            self._remote._history.unanswered(self.sending.draft)
 
     def respond(self, outcome: Receipt | SeriatimError) -> None:
         """In the ingest process: the answer begins its way back."""
         self.decided = True
-        self._remote._history.decided(self._draft, outcome)
+        self._remote._history.decided(self.sending.draft, outcome)
         if not self.silent:
             loop, process = self._remote._loop, self._remote._process
             delay = self._remote._faults.delay(WireKind.RPC)
-            loop.call_later(delay, self.finish, outcome, context=process.context)
-
-    def expire(self) -> None:
-        self.finish(OutcomeUnknown("the durability plane did not answer in time; retry with the same id"))
-
-    def finish(self, outcome: Receipt | SeriatimError) -> None:
-        if self._answer is None:
-            return
-        answer, self._answer = self._answer, None
-        if self.timer is not None:
-            self.timer.cancel()
-        self._remote.settled(self._draft.chat_id)
-        answer(outcome)
+            loop.call_later(delay, self._line.answered, self, outcome, context=process.context)

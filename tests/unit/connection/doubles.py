@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from seriatim.connection.observe import Unobserved
-from seriatim.domain.breaker import BreakerState
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.message import Draft, Message, Receipt
 from seriatim.ports.directory import CachedMembers, Registration
@@ -210,7 +209,6 @@ class Observed(Unobserved):
         self.high: list[int] = []
         self.ends: list[CloseReason | None] = []
         self.unknown: list[str] = []
-        self.breaker_states: list[BreakerState] = []
         self.strays = 0
         self.repetitions = 0
 
@@ -222,9 +220,6 @@ class Observed(Unobserved):
 
     def unknown_frame(self, frame_type: str) -> None:
         self.unknown.append(frame_type)
-
-    def breaker(self, state: BreakerState) -> None:
-        self.breaker_states.append(state)
 
     def unknown_connection(self, messages: int) -> None:
         self.strays += messages

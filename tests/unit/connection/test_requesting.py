@@ -3,8 +3,7 @@
 import asyncio
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import BreakerState
-from seriatim.domain.errors import CounterMissing, NotAMember, OutcomeUnknown
+from seriatim.domain.errors import BreakerOpen, CounterMissing, NotAMember, OutcomeUnknown
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import MessageAck, SendMessage
 from tests.unit.connection.doubles import CHAT, UUID, a_receipt
@@ -125,55 +124,39 @@ async def fail_sends(world: World, count: int, error: type[OutcomeUnknown | NotA
 
 
 @with_world
-async def test_s28_five_failures_open_the_breaker_and_sends_fail_fast(world: World) -> None:
-    connection, socket = await world.connect()
-    await fail_sends(world, 5, OutcomeUnknown)
-    await asyncio.sleep(10)
-    await ask(connection, a_send(9))
-    assert len(world.durability.submitted) == 5
-    assert socket.codes[-1] == "SERVICE_UNAVAILABLE"
-    assert socket.errors[-1].retry_after_seconds == 20, "what is left of the open time"
-    assert world.observed.breaker_states == [BreakerState.OPEN]
-
-
-@with_world
-async def test_s28_after_30_seconds_one_probe_passes_and_its_success_closes_the_breaker(world: World) -> None:
-    connection, socket = await world.connect()
-    await fail_sends(world, 5, OutcomeUnknown)
-    await asyncio.sleep(31)
-    await ask(connection, a_send(10), a_send(11))
-    assert len(world.durability.submitted) == 6
-    world.durability.answer(5, a_receipt(1))
-    await ask(connection, a_send(12))
-    assert len(world.durability.submitted) == 7
-    assert world.gateway.breaker is BreakerState.CLOSED
-    assert socket.is_open
-
-
-@with_world
-async def test_s28_a_refusal_is_no_failure_of_the_infrastructure(world: World) -> None:
+async def test_b2_failed_drafts_refuse_no_other_draft_however_many_they_are(world: World) -> None:
+    """Which dependency fails is known below, by its calls: a gateway asks each time, and passes on what it is told."""
     connection, _ = await world.connect()
-    await fail_sends(world, 10, NotAMember)
-    await ask(connection, a_send(11))
-    assert len(world.durability.submitted) == 11
+    for error in (OutcomeUnknown, NotAMember):
+        await fail_sends(world, 8, error)
+    await ask(connection, a_send(20))
+    assert len(world.durability.submitted) == 17
+    assert not world.gateway.meets_open_breakers
+
+
+@with_world
+async def test_s28_what_an_open_breaker_says_is_passed_on_and_counts_as_open_until_its_time_is_over(
+    world: World,
+) -> None:
+    connection, socket = await world.connect()
+    await ask(connection, a_send(1))
+    world.durability.answer(-1, BreakerOpen("no", retry_after_seconds=20.0))
+    await asyncio.sleep(0)
+    assert (socket.codes[-1], socket.errors[-1].retry_after_seconds) == ("SERVICE_UNAVAILABLE", 20.0)
+    assert world.gateway.meets_open_breakers
+    await asyncio.sleep(19.9)
+    assert world.gateway.meets_open_breakers
+    await asyncio.sleep(0.1)
+    assert not world.gateway.meets_open_breakers
 
 
 @with_world
 async def test_s28_the_breaker_stops_sends_and_not_syncs(world: World) -> None:
     connection, socket = await world.connect()
-    await fail_sends(world, 5, OutcomeUnknown)
+    await ask(connection, a_send(1))
+    world.durability.answer(-1, BreakerOpen("no", retry_after_seconds=20.0))
     await ask(connection, a_sync(0))
     assert len(socket.batches) == 1
-
-
-@with_world
-async def test_a_send_refused_by_the_breaker_gives_its_place_back(world: World) -> None:
-    connection, socket = await world.connect()
-    await fail_sends(world, 5, OutcomeUnknown)
-    for number in range(250):
-        await asyncio.sleep(0.1)
-        await ask(connection, a_send(number))
-    assert "SERVER_BUSY" not in socket.codes
 
 
 # --- syncs ---------------------------------------------------------------------------------------------------------

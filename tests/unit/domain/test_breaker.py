@@ -36,12 +36,25 @@ def test_s28_failures_that_left_the_window_make_room_for_later_ones() -> None:
     assert breaker.state(35.0) is BreakerState.OPEN
 
 
-def test_a_success_while_closed_does_not_excuse_failures() -> None:
+def test_b2_failures_among_successes_open_nothing_however_many_they_are() -> None:
+    """ADR-009 looks for sustained failure: five bad calls among thousands of good ones close nothing."""
     breaker = Breaker()
-    _fail(breaker, 0.0, 1.0, 2.0, 3.0)
-    breaker.succeeded(3.5)
-    breaker.failed(4.0)
-    assert breaker.state(4.0) is BreakerState.OPEN
+    for number in range(100):
+        _fail(breaker, number / 10, number / 10, number / 10, number / 10)
+        breaker.succeeded(number / 10)
+    assert breaker.state(10.0) is BreakerState.CLOSED
+    _fail(breaker, 10.0, 10.1, 10.2, 10.3, 10.4)
+    assert breaker.state(10.4) is BreakerState.OPEN
+
+
+def test_b2_one_event_that_fails_many_calls_at_once_is_one_failure() -> None:
+    breaker = Breaker()
+    for moment in (1.0, 2.0, 3.0, 4.0):
+        for _ in range(40):
+            breaker.failed(moment, since=moment - 0.5)  # all were under way when the first of them failed
+    assert breaker.state(4.0) is BreakerState.CLOSED
+    breaker.failed(5.0, since=4.0)
+    assert breaker.state(5.0) is BreakerState.OPEN
 
 
 def test_a_refusal_tells_the_open_time_that_is_left() -> None:
@@ -94,12 +107,13 @@ def test_a_failed_probe_takes_the_verdict_of_later_answers_away() -> None:
     assert breaker.admit(61.0) is None
 
 
-def test_an_answer_while_no_probe_is_out_does_not_decide_a_half_open_breaker() -> None:
+def test_an_answer_while_no_probe_is_out_decides_a_half_open_breaker_too() -> None:
+    """Some calls go on with what a probe began, and do not ask."""
     breaker = _opened(at=0.0)
     breaker.failed(30.0)
-    breaker.succeeded(30.0)
-    assert breaker.state(30.0) is BreakerState.HALF_OPEN
-    assert breaker.admit(30.0) is None
+    assert breaker.state(30.0) is BreakerState.OPEN
+    breaker.succeeded(60.0)
+    assert breaker.state(60.0) is BreakerState.CLOSED
 
 
 def test_a_probe_whose_answer_never_comes_frees_the_slot() -> None:
@@ -127,7 +141,7 @@ class Model:
     """The same rules with the whole history kept and no cleverness."""
 
     def __init__(self) -> None:
-        self.failures: list[float] = []  # since the breaker closed last
+        self.failures: list[float] = []  # since the last success
         self.opened: float | None = None
         self.probes: list[float] = []  # since the breaker opened last
 
@@ -140,12 +154,12 @@ class Model:
         return True
 
     def ends(self, now: float, *, well: bool) -> None:
-        if self.opened is None and not well:
-            self.failures.append(now)
-        was_the_probe = bool(self.probes)
-        if was_the_probe and well:
+        if self.opened is None:
+            self.failures = [] if well else [*self.failures, now]
+        half_open = self.opened is not None and now >= self.opened + 30
+        if half_open and well:
             self.opened, self.failures, self.probes = None, [], []
-        elif was_the_probe or (self.opened is None and sum(each >= now - 30 for each in self.failures) >= 5):
+        elif half_open or (self.opened is None and sum(each >= now - 30 for each in self.failures) >= 5):
             self.opened, self.failures, self.probes = now, [], []
 
 

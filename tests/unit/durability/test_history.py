@@ -267,7 +267,7 @@ async def test_a_throttled_page_is_asked_for_again(bench: Bench) -> None:
 async def test_a_failure_half_way_is_an_error_and_not_a_short_page(bench: Bench) -> None:
     bench.given_messages(300, content="x" * limits.CONTENT_BYTES_MAX)
     node = bench.node()
-    node.wire.on("read_back", Fate(), LOST_REQUEST)
+    node.wire.on("read_back", Fate(), LOST_REQUEST, LOST_REQUEST)
     with pytest.raises(ServiceUnavailable):
         await _back(node, limit=300)
 

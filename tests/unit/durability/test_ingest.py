@@ -3,6 +3,7 @@
 import asyncio
 
 from seriatim.domain import limits
+from seriatim.domain.breaker import BreakerState
 from seriatim.domain.errors import (
     BreakerOpen,
     Draining,
@@ -66,13 +67,39 @@ async def test_refusals_of_single_requests_do_not_shut_the_door(bench: Bench) ->
 
 
 @simulated
-async def test_a_failing_store_does_not_shut_the_door_of_the_event_log(bench: Bench) -> None:
+async def test_a_failing_store_shuts_its_own_door_and_not_the_one_of_the_event_log(bench: Bench) -> None:
+    for number, operation in enumerate(("lookup", "allocate", "persist")):
+        node = bench.node(f"ingest-{number}")
+        node.wire.always(operation, UNAVAILABLE)
+        for each in range(limits.BREAKER_FAILURES_MAX):
+            assert not isinstance(await node.failed(draft(100 * number + each)), BreakerOpen)
+        assert (node.ingest.store_breaker, node.ingest.breaker) == (BreakerState.OPEN, BreakerState.CLOSED)
+        asked = len(node.wire.calls)
+        error = await node.failed(draft(99))
+        assert isinstance(error, BreakerOpen)
+        assert error.retry_after_seconds is not None
+        assert 0 < error.retry_after_seconds <= limits.BREAKER_OPEN_S
+        assert len(node.wire.calls) == asked
+
+
+@simulated
+async def test_once_the_store_works_again_one_send_opens_its_door_and_an_outsider_cannot_keep_it_shut(
+    bench: Bench,
+) -> None:
     node = bench.node()
-    node.wire.always("persist", UNAVAILABLE)
-    for number in range(3 * limits.BREAKER_FAILURES_MAX):
-        assert isinstance(await node.failed(draft(number)), ServiceUnavailable)
+    node.wire.always("lookup", UNAVAILABLE)
+    for number in range(limits.BREAKER_FAILURES_MAX):
+        await node.failed(draft(number))
+    await asyncio.sleep(limits.BREAKER_OPEN_S)
+    asked = node.wire.count("lookup")
+    await asyncio.gather(node.failed(draft(90)), node.failed(draft(91)))
+    assert node.wire.count("lookup") == asked + 1, "one probe, not two"
     node.wire.heal()
-    assert isinstance(await node.send(draft(99)), Receipt)
+    await asyncio.sleep(limits.BREAKER_OPEN_S)
+    assert isinstance(await node.failed(draft(97, sender_id=EVE)), NotAMember)
+    assert node.ingest.store_breaker.value == "half_open", "only a write proves that the store can write"
+    assert isinstance(await node.submit(draft(98)), Receipt)
+    assert node.ingest.store_breaker.value == "closed"
 
 
 @simulated

@@ -11,8 +11,9 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.domain.message import Draft, Message, Receipt
 from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.engines.rpc.dial import Dialer, Tls
-from seriatim.engines.rpc.durability import Choice, RpcDurability, rendezvous
+from seriatim.engines.rpc.durability import RpcDurability, rendezvous
 from seriatim.engines.rpc.finding import Finder, Listed
+from seriatim.engines.rpc.routing import Choice
 from seriatim.engines.rpc.server import DurabilityServer
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
 

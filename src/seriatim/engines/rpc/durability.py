@@ -4,8 +4,7 @@ Which one, a rendezvous hash of its bucket decides; a wrong one is harmless and 
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -18,16 +17,14 @@ from seriatim.domain.partition import bucket, owner
 from seriatim.engines.rpc import wire
 from seriatim.engines.rpc.dial import Dialer
 from seriatim.engines.rpc.finding import Finder
-from seriatim.engines.rpc.line import Line
 from seriatim.engines.rpc.observe import RpcObserver
 from seriatim.engines.rpc.peer import Peer
-from seriatim.engines.rpc.sending import Sending
+from seriatim.engines.rpc.routing import Choice, Router
 from seriatim.ports.accounts import Sessions
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer, BackPage, Durability, History, PrefixPage
 
 T = TypeVar("T")
-Choice = Callable[[str, Sequence[str]], str]
 
 
 def rendezvous(key: str, addresses: Sequence[str]) -> str:
@@ -50,19 +47,22 @@ class RpcDurability(Durability, History, Sessions):
         self._dialer = dialer
         self._clock = clock
         self._choose = choose
+        self._router = Router(clock, choose)
         self._observe = observe or RpcObserver()
         self._peers: dict[str, Peer] = {}
         self._tasks: dict[asyncio.Task[None], Peer] = {}
-        self._ready: tuple[str, ...] = ()
         self._someone = asyncio.Event()  # set while anybody is ready
-        self._routes: dict[str, _Route] = {}  # of chats with sends under way
-        self._sends = 0
         self._calls = 0
 
     @property
     def ready(self) -> Sequence[str]:
         """The ingest processes that take drafts at this moment."""
-        return self._ready
+        return self._router.ready
+
+    @property
+    def breaker_open(self) -> bool:
+        """One of them keeps failing; its chats go to others, as long as there are any."""
+        return self._router.breaker_open
 
     async def run(self) -> None:
         """Finds ingest processes and keeps a line to each."""
@@ -77,52 +77,8 @@ class RpcDurability(Durability, History, Sessions):
             for task in list(self._tasks):
                 await asyncio.wait((task,))
 
-    # --- sends: a callback each, in order -----------------------------------------------------------------------------
-
     def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
-        if self._sends >= limits.RPC_SENDS_MAX:
-            busy = ServerBusy("too many messages wait for the durability plane; retry", retry_after_seconds=1)
-            asyncio.get_running_loop().call_soon(answer, busy)
-            return
-        self._sends += 1
-        route = self._routes.get(draft.chat_id)
-        if route is None:
-            route = self._routes[draft.chat_id] = _Route(self._line(draft.chat_id))
-        sending = Sending(draft, deadline, answer, self._settled)
-        if route.open and not route.held and route.line is not None:
-            route.placed += 1
-            route.line.put(sending)
-        else:
-            route.held.append(sending)
-
-    def _settled(self, sending: Sending) -> None:
-        self._sends -= 1
-        chat_id = sending.draft.chat_id
-        route = self._routes[chat_id]
-        if sending.placed:
-            route.placed -= 1
-        self._go_on(chat_id, route)
-
-    def _go_on(self, chat_id: str, route: "_Route") -> None:
-        """Sends of one chat stay together: those that wait for another process wait for the ones under way."""
-        while route.held and route.held[0].answered:
-            route.held.popleft()
-        if route.placed:
-            return
-        if not route.held:
-            del self._routes[chat_id]
-            return
-        route.line = line = self._line(chat_id)
-        route.open = line is not None
-        if line is not None:
-            for sending in route.held:
-                if not sending.answered:
-                    route.placed += 1
-                    line.put(sending)
-            route.held.clear()
-
-    def _line(self, chat_id: str) -> Line | None:
-        return self._peers[self._choose(chat_id, self._ready)].ready if self._ready else None
+        self._router.submit(draft, deadline=deadline, answer=answer)
 
     # --- calls: one question, one answer ------------------------------------------------------------------------------
 
@@ -176,13 +132,13 @@ class RpcDurability(Durability, History, Sessions):
             self._calls -= 1
 
     async def _reachable(self, key: str, timeout_s: float) -> Peer:
-        if not self._ready:
+        if not self._router.ready:
             try:
                 async with asyncio.timeout(timeout_s):
                     await self._someone.wait()
             except TimeoutError:
                 raise ServiceUnavailable("the durability plane cannot be reached; retry") from None
-        return self._peers[self._choose(key, self._ready)]
+        return self._peers[self._choose(key, self._router.trusted)]
 
     # --- who is there -------------------------------------------------------------------------------------------------
 
@@ -200,7 +156,9 @@ class RpcDurability(Durability, History, Sessions):
         self._changed()
 
     def _meet(self, address: str) -> None:
-        self._peers[address] = peer = Peer(address, self._dialer, self._clock, self._changed, self._observe)
+        self._peers[address] = peer = Peer(
+            address, self._dialer, self._clock, self._router, self._changed, self._observe
+        )
         task = asyncio.create_task(peer.run())
         self._tasks[task] = peer
         task.add_done_callback(self._ended)
@@ -209,31 +167,16 @@ class RpcDurability(Durability, History, Sessions):
         peer = self._tasks.pop(task)
         if self._peers.get(peer.address) is peer:
             del self._peers[peer.address]
+            self._router.forget(peer.address)
         self._changed()
 
     def _changed(self) -> None:
-        self._ready = tuple(sorted(address for address, peer in self._peers.items() if peer.ready is not None))
-        if self._ready:
+        lines = {address: peer.ready for address, peer in self._peers.items()}
+        self._router.changed({address: line for address, line in lines.items() if line is not None})
+        if self._router.ready:
             self._someone.set()
         else:
             self._someone.clear()
-        lines = [self._peers[address].ready for address in self._ready]
-        for chat_id, route in list(self._routes.items()):
-            route.open = route.line in lines
-            if route.held:
-                self._go_on(chat_id, route)
-
-
-class _Route:
-    """Where a chat's sends go. `held` wait: for somebody to be there, or for those that went to one who is leaving."""
-
-    __slots__ = ("held", "line", "open", "placed")
-
-    def __init__(self, line: Line | None) -> None:
-        self.line = line
-        self.open = line is not None
-        self.placed = 0
-        self.held: deque[Sending] = deque()
 
 
 _result = msgspec.msgpack.Decoder(wire.Result)

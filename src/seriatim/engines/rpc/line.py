@@ -5,7 +5,7 @@ While one batch is being written the next one gathers. A process that stands sti
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from typing import Protocol
 
 import grpc
 import msgspec
@@ -25,28 +25,45 @@ class LineBroken(Exception):
     """Why the line ended. Whoever was unanswered is answered by now."""
 
 
-class Line:
-    """`open`, then `run` until it raises `LineBroken`. `leaving` is called when the other side asks us to go."""
+class Hearing(Protocol):
+    """Who keeps the line."""
 
-    def __init__(self, call: Call, clock: Clock, leaving: Callable[[], None]) -> None:
+    def leaving(self) -> None:
+        """The other side asks us to go."""
+        ...
+
+    def answered(self) -> None:
+        """Drafts were answered, with whatever."""
+        ...
+
+    def failed(self) -> None:
+        """Drafts were not answered in time, and no other was since."""
+        ...
+
+
+class Line:
+    """`open`, then `run` until it raises `LineBroken`. `hearing` is told what is said and what is not."""
+
+    def __init__(self, call: Call, clock: Clock, hearing: "Hearing") -> None:
         self._call = call
         self._clock = clock
-        self._told_leaving = leaving
+        self._hearing = hearing
         self._numbers = 0
         self._unsent: deque[tuple[int, Sending]] = deque()
         self._unanswered: dict[int, Sending] = {}  # the unsent ones too
         self._bell = asyncio.Event()
         self._ping = False
         self._unheard = 0
+        self._late = False
         self._going = False
 
     @classmethod
     async def open(
-        cls, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...], clock: Clock, leaving: Callable[[], None]
+        cls, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...], clock: Clock, hearing: "Hearing"
     ) -> "Line":
         """Returns once the other side has greeted. Raises `LineBroken`."""
         call: Call = channel.stream_stream(path(TALK))(metadata=metadata)
-        line = cls(call, clock, leaving)
+        line = cls(call, clock, hearing)
         try:
             async with asyncio.timeout(RPC_DIAL_S):
                 await line._listen()
@@ -60,11 +77,15 @@ class Line:
 
     def put(self, sending: Sending) -> None:
         """Goes out after all that was put before it."""
-        sending.placed = True
+        sending.line = self
         self._numbers += 1
         self._unanswered[self._numbers] = sending
         self._unsent.append((self._numbers, sending))
         self._bell.set()
+
+    def late(self) -> None:
+        """Told at the next turn, once for all, unless an answer comes before: we may have stood still ourselves."""
+        self._late = True
 
     async def run(self) -> None:
         """Until it is broken, or has nothing left to wait for after it was asked to go."""
@@ -125,6 +146,9 @@ class Line:
             if self._unheard == RPC_PINGS_UNHEARD_MAX:
                 raise LineBroken("it fell silent")
             self._unheard += 1
+            if self._late:
+                self._late = False
+                self._hearing.failed()
             self._ping = True
             self._bell.set()
 
@@ -147,7 +171,10 @@ class Line:
         self._unheard = 0
         if words.leaving and not self._going:
             self._going = True
-            self._told_leaving()
+            self._hearing.leaving()
+        if words.outcomes:
+            self._late = False
+            self._hearing.answered()
         for outcome in words.outcomes:
             sending = self._unanswered.pop(outcome.number, None)
             if sending is None:

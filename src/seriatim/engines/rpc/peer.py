@@ -10,20 +10,31 @@ from seriatim.domain.limits import RPC_REDIAL_MAX_S, RPC_REDIAL_S
 from seriatim.engines.rpc.dial import Dialer
 from seriatim.engines.rpc.line import Line, LineBroken
 from seriatim.engines.rpc.observe import RpcObserver
+from seriatim.engines.rpc.routing import Router
 from seriatim.engines.rpc.wire import path
 from seriatim.ports.clock import Clock
 
 
 class Peer:
-    """`changed` is called whenever `ready` may have become another. `wanted` is false once nobody lists it any more."""
+    """`changed` is called whenever `ready` may have become another. `wanted` is false once it is listed no more.
+
+    What speaks for it and against it is reported to the router.
+    """
 
     def __init__(
-        self, address: str, dialer: Dialer, clock: Clock, changed: Callable[[], None], observe: RpcObserver
+        self,
+        address: str,
+        dialer: Dialer,
+        clock: Clock,
+        router: Router,
+        changed: Callable[[], None],
+        observe: RpcObserver,
     ) -> None:
         self.address = address
         self.wanted = True
         self._dialer = dialer
         self._clock = clock
+        self._router = router
         self._changed = changed
         self._observe = observe
         self._channel: grpc.aio.Channel | None = None
@@ -69,7 +80,7 @@ class Peer:
         """One line from its first word to its last. Says whether it ever stood."""
         channel = self._dialer.channel(self.address)
         try:
-            line = await Line.open(channel, self._dialer.metadata, self._clock, self._leave)
+            line = await Line.open(channel, self._dialer.metadata, self._clock, self)
         except LineBroken as broken:
             self._observe.unreachable(self.address, str(broken))
             await channel.close()
@@ -88,15 +99,23 @@ class Peer:
         finally:
             self._line = self._channel = None
             unanswered = line.unanswered
-            self._changed()  # first, so that nobody gives the dead line another draft
+            self._changed()  # first, so that the dead line gets no other draft
+            if unanswered:
+                self.failed()  # once, however many they are
             line.end()
             self._observe.left(self.address, why, unanswered)
             await channel.close()
         return True
 
-    def _leave(self) -> None:
+    def leaving(self) -> None:
         self._leaving = True
         self._changed()
+
+    def answered(self) -> None:
+        self._router.answered(self.address)
+
+    def failed(self) -> None:
+        self._router.failed(self.address)
 
     def _pause_s(self, failures: int) -> float:
         pause: float = min(RPC_REDIAL_S * 2.0**failures, RPC_REDIAL_MAX_S)

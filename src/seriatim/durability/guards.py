@@ -1,0 +1,99 @@
+"""The engines of the durability plane behind a breaker each (ADR-009): a failure is a call, not a draft.
+
+What one chat lacks, be it time, a counter or a readable row, is an answer of the engine, and no failure of it.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from seriatim.domain.breaker import Breaker
+from seriatim.domain.errors import BreakerOpen, SeriatimError
+from seriatim.domain.limits import STORE_TIMEOUT_S
+from seriatim.durability.patience import cut_short
+from seriatim.ports.clock import Clock
+from seriatim.ports.event_log import Event, EventWriter
+
+T = TypeVar("T")
+
+
+class GuardedWriter:
+    """The event log behind a breaker: its failures close the door before messages pile up unpublished.
+
+    The probe of a half-open breaker is taken here, where its outcome is known, and not by a draft that may be refused.
+    """
+
+    def __init__(self, events: EventWriter, breaker: Breaker, clock: Clock) -> None:
+        self._events = events
+        self._breaker = breaker
+        self._clock = clock
+
+    async def append(self, topic: str, events: Sequence[Event], *, timeout_s: float) -> None:
+        began = self._clock.monotonic()
+        wait = self._breaker.admit(began)
+        if wait is not None:
+            raise events_refused(wait)
+        try:
+            await self._events.append(topic, events, timeout_s=timeout_s)
+        except SeriatimError as error:
+            _count(self._breaker, error, self._clock.monotonic(), began)
+            raise
+        self._breaker.succeeded(self._clock.monotonic())
+
+
+class StoreGuard:
+    """The calls of the send path to the store, behind a breaker. Only a write proves that the store can write.
+
+    The probe of a half-open breaker is a lookup, the first call of every send: while it is out no other send begins.
+    `breaker` is None for a store that is one engine with the event log, whose appends tell as much.
+    """
+
+    def __init__(self, breaker: Breaker | None, clock: Clock) -> None:
+        self._breaker = breaker
+        self._clock = clock
+
+    async def look(self, call: Callable[[], Awaitable[T]]) -> T:
+        """A read with its repetition. Raises `BreakerOpen`, or what the call raises."""
+        breaker = self._breaker
+        if breaker is None:
+            return await call()
+        began = self._clock.monotonic()
+        wait = breaker.admit(began)
+        if wait is not None:
+            raise store_refused(wait)
+        found = await self._counted(call(), breaker, began)
+        breaker.withdrawn()
+        return found
+
+    async def write(self, call: Awaitable[T], *, room_s: float = STORE_TIMEOUT_S) -> T:
+        """Goes on with what a lookup began. `room_s`: the time it has. Say `wrote` when it changed the store."""
+        breaker = self._breaker
+        if breaker is None:
+            return await call
+        return await self._counted(call, breaker, self._clock.monotonic(), room_s)
+
+    def wrote(self) -> None:
+        if self._breaker is not None:
+            self._breaker.succeeded(self._clock.monotonic())
+
+    async def _counted(self, call: Awaitable[T], breaker: Breaker, began: float, room_s: float = STORE_TIMEOUT_S) -> T:
+        try:
+            return await call
+        except SeriatimError as error:
+            if not cut_short(room_s, began, self._clock):
+                _count(breaker, error, self._clock.monotonic(), began)
+            raise
+
+
+def _count(breaker: Breaker, error: SeriatimError, now: float, began: float) -> None:
+    if error.trips_breaker:
+        breaker.failed(now, since=began)
+    else:
+        breaker.withdrawn()  # an answer, which proves nothing
+
+
+def events_refused(wait_s: float | None) -> BreakerOpen:
+    return BreakerOpen("the event log is failing; retry later with the same id", retry_after_seconds=wait_s)
+
+
+def store_refused(wait_s: float | None) -> BreakerOpen:
+    return BreakerOpen("the store is failing; retry later with the same id", retry_after_seconds=wait_s)

@@ -1,0 +1,228 @@
+"""B2: an ingest process that fails is one dependency of several: its failures are calls, its chats go to others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import pytest
+
+from seriatim.domain import limits
+from seriatim.domain.breaker import BreakerState
+from seriatim.domain.errors import BreakerOpen, OutcomeUnknown, SeriatimError
+from seriatim.domain.message import Receipt
+from seriatim.engines.rpc import line as line_module
+from seriatim.engines.rpc.durability import RpcDurability, rendezvous
+from seriatim.engines.rpc.routing import Router
+from seriatim.engines.rpc.sending import Sending
+from tests.support.bench import Bench, draft, simulated
+from tests.unit.engines.rpc_kit import Asked, IngestProcess, client_of, processes, until
+
+ONE, TWO = "ingest-1", "ingest-2"
+RECEIPT = Receipt(message_id="msg_1", sequence=1, created_at="now")
+
+
+class Script:
+    """A line that keeps what is put on it."""
+
+    def __init__(self) -> None:
+        self.taken: list[Sending] = []
+
+    def put(self, sending: Sending) -> None:
+        sending.line = self
+        self.taken.append(sending)
+
+    def late(self) -> None:
+        return
+
+
+class Routed:
+    """A router to two processes, and what became of the drafts, chat by chat."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.now = bench.loop.time
+        self.outcomes: list[tuple[str, Receipt | SeriatimError]] = []
+        self.router = Router(bench.node().clock, rendezvous)
+        self.lines = {ONE: Script(), TWO: Script()}
+        self.router.changed(self.lines)
+        owners = {rendezvous(f"chat_{number}", (ONE, TWO)): f"chat_{number}" for number in range(40)}
+        self.chat = {address: owners[address] for address in (ONE, TWO)}
+
+    def send(self, chat_id: str) -> None:
+        self.router.submit(
+            draft(len(self.outcomes), chat_id=chat_id),
+            deadline=self.now() + limits.PERSIST_DEADLINE_S,
+            answer=lambda outcome: self.outcomes.append((chat_id, outcome)),
+        )
+
+    def taken(self) -> Mapping[str, list[str]]:
+        return {address: [each.draft.chat_id for each in line.taken] for address, line in self.lines.items()}
+
+    def open(self, address: str) -> None:
+        for _ in range(limits.BREAKER_FAILURES_MAX):
+            self.router.failed(address)
+        assert self.router.breakers()[address] is BreakerState.OPEN
+
+
+@simulated
+async def test_b2_chats_of_a_process_that_keeps_failing_go_to_another_and_come_back(bench: Bench) -> None:
+    routed = Routed(bench)
+    routed.open(ONE)
+    for _ in range(3):
+        routed.send(routed.chat[ONE])
+        routed.send(routed.chat[TWO])
+    assert routed.taken() == {ONE: [], TWO: [routed.chat[ONE], routed.chat[TWO]] * 3}
+    for sending in routed.lines[TWO].taken:
+        sending.finish(RECEIPT)
+    await asyncio.sleep(limits.BREAKER_OPEN_S)
+    others = [f"chat_{number}" for number in range(40) if rendezvous(f"chat_{number}", (ONE, TWO)) == ONE][:3]
+    for chat_id in others:
+        routed.send(chat_id)
+    assert routed.taken()[ONE] == others[:1], "one probe"
+    assert routed.taken()[TWO][-2:] == others[1:], "the others need not wait for it"
+    routed.router.answered(ONE)
+    assert set(routed.router.breakers().values()) == {BreakerState.CLOSED}
+    for line in routed.lines.values():
+        for sending in line.taken:
+            sending.finish(RECEIPT)
+    routed.send(others[1])
+    assert routed.taken()[ONE] == [others[0], others[1]]
+
+
+@simulated
+async def test_b2_only_when_no_process_is_left_are_sends_refused_and_told_when_to_come_again(bench: Bench) -> None:
+    routed = Routed(bench)
+    routed.open(ONE)
+    await asyncio.sleep(10)
+    routed.open(TWO)
+    routed.send(routed.chat[TWO])
+    assert routed.outcomes == [], "never from within"
+    await asyncio.sleep(0)
+    [(_, refusal)] = routed.outcomes
+    assert isinstance(refusal, BreakerOpen)
+    assert refusal.retry_after_seconds == limits.BREAKER_OPEN_S - 10
+    await asyncio.sleep(limits.BREAKER_OPEN_S - 10)
+    routed.send(routed.chat[TWO])
+    assert routed.taken() == {ONE: [routed.chat[TWO]], TWO: []}
+
+
+@simulated
+async def test_b2_what_waits_for_a_process_that_begins_to_fail_follows_to_another_in_order(bench: Bench) -> None:
+    routed = Routed(bench)
+    chat_id = routed.chat[ONE]
+    routed.send(chat_id)
+    routed.open(ONE)
+    routed.send(chat_id)
+    routed.send(chat_id)
+    assert routed.taken() == {ONE: [chat_id], TWO: []}, "sends of one chat stay together"
+    routed.lines[ONE].taken[0].finish(OutcomeUnknown("lost"))
+    assert routed.taken() == {ONE: [chat_id], TWO: [chat_id] * 2}
+
+
+@simulated
+async def test_b2_what_waits_is_refused_when_the_last_process_begins_to_fail(bench: Bench) -> None:
+    routed = Routed(bench)
+    chat_id = routed.chat[ONE]
+    routed.send(chat_id)
+    routed.open(ONE)
+    for _ in range(1000):
+        routed.send(chat_id)
+    routed.open(TWO)
+    routed.lines[ONE].taken[0].finish(OutcomeUnknown("lost"))
+    await asyncio.sleep(0)
+    assert [type(outcome) for _, outcome in routed.outcomes].count(BreakerOpen) == 1000
+
+
+# --- lines ------------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def _two() -> AsyncIterator[tuple[RpcDurability, Asked, Mapping[str, IngestProcess], Mapping[str, str]]]:
+    """A client of two processes, and a chat of each by its address."""
+    async with processes(2) as both, client_of(both) as client:
+        await until(lambda: len(client.ready) == 2)
+        chats: dict[str, str] = {}
+        for number in range(40):
+            chats.setdefault(rendezvous(f"chat_{number}", client.ready), f"chat_{number}")
+        yield client, Asked(client), {each.address: each for each in both}, chats
+
+
+async def _taken(ingest: IngestProcess, count: int) -> None:
+    await until(lambda: len(ingest.plane.taken) == count)
+
+
+async def test_b2_a_lost_process_with_forty_drafts_under_way_is_one_failure() -> None:
+    async with _two() as (client, asked, ingests, chats):
+        lost, other = client.ready
+        ingests[lost].plane.keeping = True
+        for number in range(40):
+            asked.send(f"lost {number}", chat_id=chats[lost])
+        await until(lambda: len(ingests[lost].plane.taken) == 40)
+        await ingests[lost].stop()
+        await asked.all(40)
+        assert all(isinstance(asked.of(f"lost {number}"), OutcomeUnknown) for number in range(40))
+        assert not client.breaker_open
+        for number, address in enumerate((lost, other)):
+            asked.send(f"after {number}", chat_id=chats[address])
+        await asked.all(42)
+        assert all(isinstance(asked.of(f"after {number}"), Receipt) for number in (0, 1))
+
+
+async def test_b2_a_process_lost_again_and_again_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("seriatim.engines.rpc.peer.RPC_REDIAL_S", 0.01)
+    async with _two() as (client, asked, ingests, chats):
+        lost, _ = client.ready
+        ingests[lost].plane.keeping = True
+        for number in range(limits.BREAKER_FAILURES_MAX):
+            assert not client.breaker_open
+            asked.send(f"lost {number}", chat_id=chats[lost])
+            await _taken(ingests[lost], number + 1)
+            await ingests[lost].stop()
+            await asked.all(number + 1)
+            await ingests[lost].start()
+            await until(lambda: len(client.ready) == 2)
+        assert client.breaker_open
+        asked.send("elsewhere", chat_id=chats[lost])
+        await asked.all(limits.BREAKER_FAILURES_MAX + 1)
+        assert isinstance(asked.of("elsewhere"), Receipt)
+
+
+async def test_b2_a_process_that_is_there_and_answers_nothing_loses_its_chats_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its pings are answered, so its line stands. Drafts that run out of time count once a turn, not each."""
+    monkeypatch.setattr(line_module, "RPC_PING_S", 0.2)
+    async with _two() as (client, asked, ingests, chats):
+        mute, other = client.ready
+        ingests[mute].plane.keeping = True
+        for number in range(100):
+            asked.send(f"mute {number}", chat_id=chats[mute], within_s=0.05)
+        await asked.all(100)
+        sent = 100
+        while not client.breaker_open:
+            assert sent < 200, "it is given up in the end"
+            asked.send(f"mute {sent}", chat_id=chats[mute], within_s=0.05)
+            sent += 1
+            await asked.all(sent)
+        assert sent > 100 + 1, "a hundred drafts of one moment are one failure"
+        for address in (mute, other):
+            asked.send(f"after {address}", chat_id=chats[address])
+        await asked.all(sent + 2)
+        assert all(isinstance(asked.of(f"after {address}"), Receipt) for address in (mute, other))
+        ingests[mute].plane.let_go()
+
+
+async def test_b2_an_answer_whatever_it_says_speaks_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_module, "RPC_PING_S", 0.2)
+    async with _two() as (client, asked, ingests, chats):
+        address, _ = client.ready
+        ingests[address].plane.keeping = True
+        for number in range(3 * limits.BREAKER_FAILURES_MAX):
+            asked.send(f"late {number}", chat_id=chats[address], within_s=0.05)
+            await asked.all(2 * number + 1)
+            asked.send(f"good {number}", chat_id=chats[address])
+            await _taken(ingests[address], 2 * number + 2)
+            for settle in ingests[address].plane.kept:
+                settle()
+            ingests[address].plane.kept.clear()
+            await asked.all(2 * number + 2)
+        assert not client.breaker_open
