@@ -138,6 +138,24 @@ async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(benc
     assert (data["has_more_before"], data["has_more_after"]) == (True, True)
 
 
+@simulated
+async def test_one_message_that_was_left_out_on_one_end_is_more_on_that_end_and_not_on_the_other(bench: Bench) -> None:
+    desk = Desk(bench)
+    large = "\x01" * CONTENT_BYTES_MAX
+    bench.given_messages(101, content=large)
+    fit = len((await desk.data(BOB, f"{MESSAGES}/around/51?context=50"))["messages"])
+    bench.add_chat("chat_2")
+    bench.given_messages(fit + 1, chat_id="chat_2", content=large)
+    middle = (fit + 1) // 2
+    for sequence, shown, more in (
+        (middle + 1, range(2, fit + 2), (True, False)),
+        (middle, range(1, fit + 1), (False, True)),
+    ):
+        data = await desk.data(BOB, f"GET /chats/chat_2/messages/around/{sequence}?context=50")
+        assert [each["sequence"] for each in data["messages"]] == list(shown)
+        assert (data["has_more_before"], data["has_more_after"]) == more
+
+
 def _given(
     bench: Bench,
     count: int,

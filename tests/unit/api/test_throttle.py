@@ -51,6 +51,15 @@ async def test_strangers_are_counted_by_address_also_when_they_guess_tokens(rest
     assert (await rest("GET", "users/me", token="guess")).status == 401
 
 
+async def test_requests_that_need_no_token_are_counted_by_address_too(rest: Rest) -> None:
+    for left in range(119, -1, -1):
+        reply = await rest("GET", "openapi.json")
+        assert (reply.status, reply.headers["x-ratelimit-remaining"]) == (200, str(left))
+    assert (await rest("GET", "openapi.json")).status == 429
+    rest.ip = "192.0.2.2"
+    assert (await rest("GET", "openapi.json")).status == 200
+
+
 async def test_whoever_is_signed_in_does_not_suffer_from_strangers_at_the_same_address(rest: Rest) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
     for _ in range(125):

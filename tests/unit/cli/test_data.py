@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,13 @@ def test_events_of_one_chat_are_found_in_every_topic(pristine: Path) -> None:
     assert {row["key"] for row in found} == {GROUP}
     assert [row["topic"] for row in found].count("messages.persisted") == 5
     assert [row["topic"] for row in found].count("chats.created") == 1
+
+
+def test_the_end_of_each_partition_is_shown_with_its_topic_and_number(pristine: Path) -> None:
+    ends = {(row["topic"], row["partition"]): row["end"] for row in shown(pristine, "event_ends", "--limit", "1000")}
+    events = shown(pristine, "events", "--limit", "1000")
+    assert ends == Counter((row["topic"], row["partition"]) for row in events)
+    assert len({number for _, number in ends}) > 1
 
 
 @pytest.mark.parametrize("table", ["chats", "chat_memberships", "chat_counters", "idempotency_keys", "delivery_state"])

@@ -136,6 +136,28 @@ async def test_a_head_that_dribbles_gets_no_more_time_for_it(monkeypatch: pytest
         await peer.close()
 
 
+@pytest.mark.parametrize(("begun", "timeouts"), [(b"", []), (b"GET /hi HTTP/1.1\r\nHost", ["head"])])
+@on_both_loops
+async def test_a_request_may_take_longer_than_its_head_and_what_comes_after_it_is_timed_as_ever(
+    monkeypatch: pytest.MonkeyPatch, begun: bytes, timeouts: list[str]
+) -> None:
+    monkeypatch.setattr(limits, "HANDSHAKE_S", 0.4)
+    monkeypatch.setattr(limits, "KEEP_ALIVE_S", 0.1)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await asyncio.sleep(limits.HANDSHAKE_S)  # the timer of the head began earlier, so it fires earlier
+        await hello(scope, receive, send)
+
+    async with house(app) as home:
+        peer = await home.dial()
+        peer.send(GET + begun)
+        assert (await peer.answer()).status == 200
+        assert home.seen.timeouts == []
+        await asyncio.wait_for(peer.rest(), 10)
+        assert home.seen.timeouts == timeouts
+        await peer.close()
+
+
 @on_both_loops
 async def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seriatim.connection.exchange.HTTP_STALL_S", 0.05)

@@ -1,5 +1,7 @@
 """Allocate, then persist: order is kept, slots are filled once or closed, and nothing is guessed."""
 
+from itertools import pairwise
+
 import pytest
 
 from seriatim.domain import limits
@@ -120,6 +122,20 @@ async def test_an_ambiguous_seal_is_repeated_until_it_tells(bench: Bench) -> Non
     outcomes = await _store(node, 1)
     assert _sequences(outcomes) == [1]
     assert node.wire.count("seal") == 4
+
+
+@pytest.mark.parametrize("refusal", [THROTTLED, CONFLICT])
+def test_a_store_that_refuses_the_seal_is_asked_again_only_after_a_pause(refusal: Fate) -> None:
+    @simulated
+    async def schedule(bench: Bench) -> None:
+        node = bench.node()
+        node.wire.on("persist", LOST_RESPONSE)
+        node.wire.on("seal", *[refusal] * 4)
+        assert _sequences(await _store(node, 1)) == [1]
+        seals = [at for call, at in zip(node.wire.calls, node.wire.times, strict=True) if call == "seal"]
+        assert [later - earlier >= limits.CONFLICT_BACKOFF_S for earlier, later in pairwise(seals)] == [True] * 4
+
+    schedule()
 
 
 @simulated
