@@ -8,7 +8,7 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.domain.limits import API_TIMEOUT_S
 from seriatim.domain.message import Message
 from seriatim.domain.times import iso
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
+from seriatim.engines.memory.catalog import MemoryCatalog
 from seriatim.engines.memory.message_log import MemoryMessageLog
 from seriatim.engines.memory.store import MemoryStore
 from seriatim.engines.memory.wire import Wire
