@@ -73,7 +73,7 @@ async def test_each_process_is_ready_for_its_own_reasons_and_shows_its_own_metri
     assert {role: sorted(found) for role, found in parts.items()} == {
         "gateway": ["directory", "durability", "gateway"],
         "ingest": ["events", "ingest", "store"],
-        "fanout": ["directory", "events", "store"],
+        "fanout": ["directory", "events", "fanout", "store"],
         "api": ["directory", "durability", "store"],
     }
     shown = {each.role: {line.split("{")[0] for line in each.metrics().splitlines()} for each in deployment.all}
