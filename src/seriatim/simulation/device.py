@@ -128,12 +128,12 @@ class Device:
     # --- what the world does to it ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        self.process.call_soon(lambda: self._tell(self.session.start, self._now()))
+        self.process.call_soon(lambda: self._dispatch(self.session.start, self._now()))
 
     def send(self, chat_id: str, client_message_id: str, content: str) -> None:
         if self.process.alive:
             self._note(f"sends {chat_id} {client_message_id[:8]} {content!r}")
-            self._tell(self.session.send, chat_id, client_message_id, content, self._now())
+            self._dispatch(self.session.send, chat_id, client_message_id, content, self._now())
 
     def ack_rudely(self, chat_id: str, sequence: int) -> None:
         if self.link is not None:
@@ -144,7 +144,7 @@ class Device:
         """The client's periodic sync, which no world lives to see while things go wrong, comes round."""
         if self.session.state in (State.SYNCING, State.READY) and not self._dark:
             self.session._alarms.set(Alarm.RESYNC, self._now())
-            self._tell(self.session.timer, self._now())
+            self._dispatch(self.session.timer, self._now())
 
     def crash(self) -> None:
         """Power off: the session is gone, the disk stays."""
@@ -163,7 +163,7 @@ class Device:
     def resume(self) -> None:
         """A user whose device was told to stay away opens the app again."""
         if self.process.alive and self.session.state is State.DISCONNECTED:
-            self._tell(self.session.start, self._now())
+            self._dispatch(self.session.start, self._now())
 
     # --- what the network tells it ----------------------------------------------------------------------------------
 
@@ -174,34 +174,34 @@ class Device:
         self.link = link
         self._linked_at = self._now()
         self._views = {}
-        self._tell(self.session.connected, self._now())
+        self._dispatch(self.session.connected, self._now())
 
     def refused(self) -> None:
-        self._tell(self.session.disconnected, self._now())
+        self._dispatch(self.session.disconnected, self._now())
 
     def frame_arrived(self, link: Link, frame: bytes) -> None:
         if link is not self.link:
             return
         decoded = decode_server_frame(frame)
         self._observe(decoded)
-        self._tell(self.session.received, decoded, self._now())
+        self._dispatch(self.session.received, decoded, self._now())
 
     def link_closed(self, link: Link) -> None:
         if link is self.link:
             self.link = None
             self._note("is disconnected")
-            self._tell(self.session.disconnected, self._now())
+            self._dispatch(self.session.disconnected, self._now())
 
     def chats_listed(self, chat_ids: list[str] | None) -> None:
         if chat_ids is None:
-            self._tell(self.session.listing_failed, self._now())
+            self._dispatch(self.session.listing_failed, self._now())
         else:
-            self._tell(self.session.chats_listed, chat_ids, self._now())
+            self._dispatch(self.session.chats_listed, chat_ids, self._now())
 
     # --- inside -----------------------------------------------------------------------------------------------------
 
-    def _tell(self, event: Callable[P, list[Action]], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Tells the session of an event and performs what it answers, unless power goes while it writes."""
+    def _dispatch(self, event: Callable[P, list[Action]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Hands an event to the session and performs what it returns, unless power is lost during one of its writes."""
         if self._dark:
             return
         try:
@@ -246,7 +246,7 @@ class Device:
     def _decide(self, failed: Failed, decision: Decision) -> None:
         self._note(f"{decision} {failed.chat_id} {failed.client_message_id[:8]}")
         answer = self.session.discard if decision is Decision.DISCARD else self.session.resend
-        self._tell(answer, failed.chat_id, failed.client_message_id, self._now())
+        self._dispatch(answer, failed.chat_id, failed.client_message_id, self._now())
 
     def _hang_up(self) -> None:
         if self.link is None:
@@ -264,7 +264,7 @@ class Device:
         if self._timer_at != due:
             return  # an earlier one was set meanwhile
         self._timer_at = None
-        self._tell(self.session.timer, self._now())
+        self._dispatch(self.session.timer, self._now())
 
     def _now(self) -> float:
         return self._loop.time()
