@@ -63,6 +63,8 @@ def _run() -> str:
         )
         if ended.returncode != 0:
             sys.exit("the page is as it was, because a test failed")
+        if not report.exists():
+            sys.exit("the page is as it was, because no test ran: an engine is missing, see above")
         return report.read_text(encoding="utf-8")
 
 
