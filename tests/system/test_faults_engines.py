@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seriatim.domain.limits import PERSIST_DEADLINE_S
+from seriatim.domain.limits import PERSIST_DEADLINE_S, PROBE_INTERVAL_MAX_S
 from tests.support.real_redis import ask, client_of
 from tests.system.deployment import Process
 from tests.system.fault_list import ENGINE_KILLED, ENGINE_RESTARTED, ENGINE_STOOD_STILL, FLUSHED
@@ -17,6 +17,7 @@ from tools.engines.engines import Engines
 
 pytestmark = pytest.mark.timeout(300)
 
+UNSEEN_S = 2 * PROBE_INTERVAL_MAX_S  # the bound once more, for a machine that does much else
 STILL_S = PERSIST_DEADLINE_S + 1  # longer than any timeout on the way of a message
 
 
@@ -87,6 +88,28 @@ async def test_s43_everybody_is_found_again_within_a_heartbeat_after_redis_forgo
     async with stage.enduring(FLUSHED) as storm, client_of(engines.redis_url) as client:
         assert await ask(client, "FLUSHALL") is not None
     assert storm.talk.troubles == []
+
+
+async def test_b3_the_first_message_of_a_new_chat_is_seen_by_a_connected_member_though_redis_forgot_all_connections(
+    stage: Stage, engines: Engines
+) -> None:
+    """Fanout finds no connection of Bob, so that no push is sent; and Bob's client does not know of the chat."""
+    ann, bob = (Phone(each) for each in stage.people[:2])
+    ann.person.gateway, bob.person.gateway = stage.deployment.gateways
+    await asyncio.gather(ann.connect(), bob.connect())
+    chat_id = await asyncio.to_thread(ann.person.create_group, bob.person)
+    async with client_of(engines.redis_url) as client:
+        assert await ask(client, "FLUSHALL") is not None
+    await ann.send(chat_id, "first words")
+    try:
+        async with asyncio.timeout(UNSEEN_S):
+            while not bob.messages(chat_id):
+                bob.arrived.clear()
+                await bob.arrived.wait()
+    finally:
+        await asyncio.gather(ann.hang_up(), bob.hang_up())
+    assert [each["content"] for each in bob.messages(chat_id)] == ["first words"]
+    assert faults((ann, bob)) == []
 
 
 async def test_s41_a_message_refused_while_kafka_stood_still_is_published_once_by_its_repetition(
