@@ -216,6 +216,9 @@ GLANCE_RETRY_S = 0.05
 INSPECTED_AT_ONCE_ROWS = 256  # by a checker, about a millisecond: then others of its process may run
 SWEEP_ROWS_MAX = 1000  # looked at in one sweep of each kind: about a millisecond of the event loop
 SWEEP_BUSY_PAUSE_S = 0.05  # between sweeps while there is much to remove: a tenth of the event loop at most
+SWEEP_PACE = 10  # the believed time runs at most so many times as fast as real time: a clock 7 days ahead needs 17 h
+SWEEP_NOTED_S = 60  # so often the believed time is written down; a restart goes on from there
+SWEEP_AHEAD_S = 3600.0  # a wall clock so far ahead of the believed time is worth a warning
 LETTER_RETENTION_S = 2_592_000  # spec/data.md 3.1: 30 days of dead letters
 
 # --- DynamoDB ----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedDeliveryState
 from seriatim.engines.embedded.one_step import EmbeddedOneStep
 from seriatim.engines.embedded.request_keys import EmbeddedRequestKeys
-from seriatim.engines.embedded.sweep import Sweeper
+from seriatim.engines.embedded.sweep import CautiousSweeper
 from seriatim.engines.local.quotas import LocalQuotas
 from seriatim.engines.local.revocations import LocalRevocations
 from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
@@ -42,7 +42,7 @@ class EmbeddedWorld(World):
     ) -> None:
         self.folder = folder
         self.remote = None
-        self.sweeping = Sweeping(Sweeper(folder, events), metrics, clock, every_s=settings.sweep_seconds)
+        self.sweeping = Sweeping(CautiousSweeper(folder, events, clock), metrics, clock, every_s=settings.sweep_seconds)
         self.parts: Sequence[Part] = (("sweeping", lambda: self.sweeping.run()),)
         self._events = events
         self._metrics = metrics

@@ -5,7 +5,7 @@ import logging
 from typing import Protocol
 
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.domain.limits import SWEEP_BUSY_PAUSE_S, SWEEP_ROWS_MAX
+from seriatim.domain.limits import SWEEP_AHEAD_S, SWEEP_BUSY_PAUSE_S, SWEEP_ROWS_MAX
 from seriatim.engines.embedded.sweep import Swept
 from seriatim.ports.clock import Clock
 from seriatim.runtime.logs import Seldom
@@ -41,4 +41,12 @@ class Sweeping:
         except ServiceUnavailable as error:
             self._seldom.log(logging.WARNING, "sweep_failed", error=error.message)
             return 0
+        if swept.held_back_s > SWEEP_AHEAD_S:
+            self._seldom.log(
+                logging.WARNING,
+                "clock_ahead",
+                seconds=round(swept.held_back_s),
+                next_step="the wall clock jumped ahead, or the server was down for long; if the clock is wrong, "
+                "correct it now: little by little the sweep comes to believe it, and removes what is live",
+            )
         return swept.keys + swept.events + swept.codes + swept.sessions + swept.requests

@@ -116,6 +116,39 @@ async def test_a_making_cut_short_is_begun_anew(tmp_path: Path, monkeypatch: pyt
     await folder.close()
 
 
+async def test_r5_a_making_that_was_cut_short_after_the_format_is_ended_by_the_next_open_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, synced = tmp_path / "data", list[list[str]]()
+
+    def power_fails(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as fault:
+        fault.setattr(Path, "unlink", power_fails)
+        with pytest.raises(KeyboardInterrupt):
+            Folder.open(path)
+    assert (path / "MAKING").exists()
+    monkeypatch.setattr(
+        "seriatim.engines.embedded.folder._sync_folder", lambda at: synced.append(sorted(os.listdir(at)))
+    )
+    await Folder.open(path).close()
+    assert synced == [["FORMAT", "LOCK", "store"]], "the folder is synced after MAKING is gone"
+
+
+@pytest.mark.parametrize("create", [True, False])
+async def test_r5_a_store_that_has_rows_is_never_deleted(tmp_path: Path, create: bool) -> None:
+    path = tmp_path / "data"
+    await filled(path)
+    (path / "MAKING").touch()  # as a crash could leave it behind
+    (path / "FORMAT").unlink()
+    with pytest.raises(FolderDamaged, match="holds rows"):
+        Folder.open(path, create=create)
+    (path / "FORMAT").write_text("1\n")
+    assert await count(path) == 200
+    assert not (path / "MAKING").exists()
+
+
 async def test_damage_within_the_log_is_refused_and_what_follows_it_is_not_dropped(tmp_path: Path) -> None:
     await filled(tmp_path / "data")
     log = the_log(tmp_path / "data")

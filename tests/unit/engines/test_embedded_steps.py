@@ -2,13 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from seriatim.domain.errors import InternalError, OutcomeUnknown, Refused, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.engines.embedded import writer as writer_module
-from seriatim.engines.embedded.disk import Disk, DiskError, Stalled
+from seriatim.engines.embedded.disk import Changes, Disk, DiskError, Stalled
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.view import View
 from tests.unit.engines.slow_disk import OTHER, ROW, SOON_S, THIRD, SlowDisk, begun, put, until
@@ -252,3 +252,99 @@ async def test_after_a_failed_sync_what_was_decided_is_done_again_and_what_was_n
     assert [folder.disk.get(row) for row in (ROW, OTHER, THIRD)] == [b"1", None, None]
     assert (decided.log, undecided.log, again[0].log) == (["decided", "told"], ["told"], ["told"])
     assert await Asked(folder, THIRD).outcome() is None
+
+
+# --- bugs, in callbacks and below ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def caught() -> AsyncIterator[list[object]]:
+    """What the loop's handler gets."""
+    loop, found = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, context: found.append(context["exception"]))
+    yield found
+    loop.set_exception_handler(None)
+
+
+async def test_a_callback_that_raises_leaves_the_others_of_its_group_their_answers(
+    folder: Folder, caught: list[object]
+) -> None:
+    bug = RuntimeError("a bug of one who asked")
+
+    def raising(*_: object) -> None:
+        raise bug
+
+    deadline = asyncio.get_running_loop().time() + SOON_S
+    folder.writer.enlist("first", lambda view: view.put(ROW, b"1"), raising, deadline=deadline, applied=raising)
+    second = Asked(folder, OTHER)
+    assert await second.outcome() is None
+    assert await Asked(folder, THIRD).outcome() is None, "the next group begins"
+    assert caught == [bug, bug]
+
+
+async def test_a_callback_that_raises_when_the_disk_fails_leaves_the_others_their_answers(
+    folder: Folder, caught: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bug = RuntimeError("a bug of one who asked")
+
+    def raising(*_: object) -> None:
+        raise bug
+
+    def failing(changes: Changes) -> None:
+        monkeypatch.undo()
+        raise DiskError("IO error")
+
+    monkeypatch.setattr(folder.disk, "write", failing)
+    deadline = asyncio.get_running_loop().time() + SOON_S
+    folder.writer.enlist("first", lambda view: view.put(ROW, b"1"), raising, deadline=deadline)
+    assert isinstance(await Asked(folder, OTHER).outcome(), OutcomeUnknown)
+    await working_again(folder)
+    assert caught == [bug]
+
+
+@pytest.mark.parametrize("where", ["write", "sync", "reopen", "listener"])
+async def test_an_error_of_any_kind_is_mended_without_a_restart(
+    folder: Folder, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Of kinds that we never thought of, too: the folder is opened anew until it works."""
+    monkeypatch.setattr(writer_module, "REOPEN_RETRY_S", 0.01)
+    failures: list[str] = []
+
+    def once(name: str, real: Callable[..., object]) -> Callable[..., object]:
+        def failing(*args: object) -> object:
+            if name not in failures:
+                failures.append(name)
+                raise MemoryError("no store says this") if name == where else DiskError("IO error")
+            return real(*args)
+
+        return failing
+
+    first = "sync" if where == "sync" else "write"
+    monkeypatch.setattr(folder.disk, first, once(first, getattr(folder.disk, first)))
+    if where == "reopen":
+        monkeypatch.setattr(folder.disk, "reopen", once("reopen", folder.disk.reopen))
+    if where == "listener":
+        listener = once("listener", lambda: None)
+        folder.writer.mended.append(lambda: (listener(), None)[1])
+    heard: list[str] = []
+    folder.writer.mended.append(lambda: heard.append("mended"))
+    assert isinstance(await Asked(folder, within_s=60).outcome(), OutcomeUnknown), "at once, and not at its deadline"
+    await working_again(folder)
+    assert where in failures
+    assert heard == ["mended"], "once the folder works, all that rests on it hears of it"
+    assert folder.disk.get(ROW) == b"1", "what was decided is done again"
+
+
+async def working_again(folder: Folder) -> None:
+    async def works() -> bool:
+        try:
+            await put(folder, b"2", row=THIRD)
+        except ServiceUnavailable:
+            return False
+        return True
+
+    for _ in range(1000):
+        if await works():
+            return
+        await asyncio.sleep(0.005)
+    raise AssertionError("the folder stays broken")

@@ -1,11 +1,12 @@
 """The sweep goes on whatever the store does, faster while there is much to do, and a bug in it is not hidden."""
 
 import asyncio
+import logging
 
 import pytest
 
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.domain.limits import SWEEP_BUSY_PAUSE_S, SWEEP_ROWS_MAX
+from seriatim.domain.limits import SWEEP_AHEAD_S, SWEEP_BUSY_PAUSE_S, SWEEP_ROWS_MAX
 from seriatim.engines.embedded.sweep import Swept
 from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.runtime.metrics import Metrics
@@ -61,3 +62,13 @@ async def test_with_little_to_remove_it_waits_its_time() -> None:
     began = asyncio.get_running_loop().time()
     await _run(sweeper, every_s=0.2)
     assert sweeper.times[-1] - began >= 0.19
+
+
+async def test_a_clock_that_is_far_ahead_of_what_the_sweep_believes_is_told_to_the_operators(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="seriatim"):
+        await _run(Scripted(Swept(0, 0, held_back_s=SWEEP_AHEAD_S)), every_s=0.0)
+        assert caplog.records == []
+        await _run(Scripted(Swept(0, 0, held_back_s=SWEEP_AHEAD_S + 1)), every_s=0.0)
+    assert [record.getMessage() for record in caplog.records] == ["clock_ahead"]

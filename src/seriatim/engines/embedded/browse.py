@@ -230,6 +230,7 @@ _TABLES: Mapping[str, Callable[[bytes, bytes, Reveal], Shown]] = {
     "sessions": _session,
     "user_sessions_index": _texts("user_id", "session_id"),
     "api_idempotency": _request,
+    "sweep_time": lambda key, value, reveal: {"believed_ms": rows.NUMBER.decode(value)},
 }
 
 

@@ -2,6 +2,7 @@
 
 LOCK     held while a process has the folder; names that process
 FORMAT   which format the rows have; written last when the folder is made
+MAKING   there while the folder is being made, and never beside rows
 store/   RocksDB's own files
 """
 
@@ -75,6 +76,8 @@ class Folder:
         try:
             if not (path / "FORMAT").exists():
                 _make(path)
+            elif (path / "MAKING").exists():
+                _end_making(path)
             _check_format(path)
             return cls(path, lock, Disk(path / "store", create=False))
         except DiskError as error:
@@ -155,7 +158,14 @@ def _check_ours(path: Path, *, create: bool) -> None:
     if not path.is_dir():
         raise FolderDamaged(f"{path} is a file; name a folder")
     names = sorted(each.name for each in path.iterdir() if each.name != "LOCK")
-    if "FORMAT" in names or ("MAKING" in names and create):
+    if "FORMAT" in names:
+        return
+    if "MAKING" in names and row_bytes(path):
+        raise FolderDamaged(
+            f"{path} has lost its FORMAT file, and store/ holds rows: restore the folder from a backup, or copy it and "
+            f"write {FORMAT} into FORMAT"
+        )
+    if "MAKING" in names and create:
         return
     if names and "MAKING" not in names:
         raise FolderDamaged(
@@ -167,14 +177,23 @@ def _check_ours(path: Path, *, create: bool) -> None:
 
 
 def _make(path: Path) -> None:
-    """MAKING tells a folder whose making was cut short, which never held anything, from one that lost its FORMAT."""
+    """MAKING tells a folder whose making was cut short, which never held anything, from one that lost its FORMAT.
+
+    What is removed here holds no row: that was looked at before.
+    """
     (path / "MAKING").touch()
     _sync_folder(path)
     shutil.rmtree(path / "store", ignore_errors=True)
     Disk(path / "store", create=True).close()
     _sync_folder(path)
     _write(path / "FORMAT", f"{FORMAT}\n")
+    _end_making(path)
+
+
+def _end_making(path: Path) -> None:
+    """For good: if MAKING came back, a lost FORMAT would look like a making that was cut short."""
     (path / "MAKING").unlink()
+    _sync_folder(path)
 
 
 def _check_format(path: Path) -> None:

@@ -12,7 +12,10 @@ Told = Callable[[SeriatimError | None], None]
 
 
 class Waiter:
-    """Is told once: None when all is synced, or why nobody can know. `applied` is called in any case when it is."""
+    """Is told once: None when all is synced, or why nobody can know. `applied` is called in any case when it is.
+
+    If either raises, it is a bug of this waiter alone: the loop's handler gets it, and the others of the group go on.
+    """
 
     __slots__ = ("_tell", "applied", "deadline", "operation")
 
@@ -29,7 +32,22 @@ class Waiter:
     def tell(self, error: SeriatimError | None) -> None:
         tell, self._tell = self._tell, None
         if tell is not None:
-            tell(error)
+            try:
+                tell(error)
+            except Exception as failure:
+                self._report(failure)
+
+    def apply(self) -> None:
+        if self.applied is not None:
+            try:
+                self.applied()
+            except Exception as failure:
+                self._report(failure)
+
+    def _report(self, failure: Exception) -> None:
+        asyncio.get_running_loop().call_exception_handler(
+            {"message": f"{self.operation}: the callback of a request failed", "exception": failure}
+        )
 
 
 class Group:
@@ -57,8 +75,7 @@ class Group:
 
     def answer(self) -> None:
         for waiter in self.waiting:
-            if waiter.applied is not None:
-                waiter.applied()
+            waiter.apply()
             waiter.tell(None)
 
     def fail(self, message: str) -> None:

@@ -41,6 +41,7 @@ TABLES: Mapping[str, bytes] = {
     "sessions": b"L",
     "user_sessions_index": b"I",
     "api_idempotency": b"R",
+    "sweep_time": b"B",
 }
 
 
@@ -245,6 +246,9 @@ def user_sessions_prefix(user_id: str) -> bytes:
 
 def request_key(scope: str, key: str) -> bytes:
     return b"R" + _text(scope) + _text(key)
+
+
+SWEEP_TIME = b"B"  # the only row of its table: up to which time the sweep believes the wall clock, in milliseconds
 
 
 def last_number(key: bytes) -> int:

@@ -1,19 +1,29 @@
 """What is kept for a time only: keys, codes and sessions that expired, and events past their retention.
 
-A sweep looks at a bounded number of rows and remembers where it stopped; call it again and again.
+A sweep looks at a bounded number of rows and remembers where it stopped; call it again and again. A row that cannot be
+read stays: what it says of its end is not known.
 """
 
 from collections.abc import Callable
 
 import msgspec
 
-from seriatim.domain.limits import EVENT_RETENTION_S, LETTER_RETENTION_S, STORE_TIMEOUT_S, SWEEP_ROWS_MAX
+from seriatim.domain.errors import RowUnreadable
+from seriatim.domain.limits import (
+    EVENT_RETENTION_S,
+    LETTER_RETENTION_S,
+    STORE_TIMEOUT_S,
+    SWEEP_NOTED_S,
+    SWEEP_PACE,
+    SWEEP_ROWS_MAX,
+)
 from seriatim.engines.account_rules import code_kept_until_ms
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.accounts import drop_session
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.view import View
+from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import DEAD_LETTERS, Partition
 
 
@@ -25,6 +35,7 @@ class Swept(msgspec.Struct, frozen=True):
     codes: int = 0
     sessions: int = 0
     requests: int = 0
+    held_back_s: float = 0.0  # by so much the wall clock is ahead of the time that was believed
 
 
 class Sweeper:
@@ -60,7 +71,7 @@ class Sweeper:
             if looked_at == SWEEP_ROWS_MAX:
                 table.next_key = key
                 break
-            if table.ends_at_ms(value) <= now_ms:
+            if table.ended(value, now_ms):
                 expired.append(key)
         if not expired:
             return 0
@@ -70,7 +81,7 @@ class Sweeper:
             for key in expired:
                 value = view.get(key)
                 # Since we looked, somebody may have put a new row in the place of the expired one.
-                if value is not None and table.ends_at_ms(value) <= now_ms:
+                if value is not None and table.ended(value, now_ms):
                     table.remove(view, key, value)
                     removed += 1
             return removed
@@ -80,16 +91,17 @@ class Sweeper:
     async def _sweep_events(self, now_ms: int) -> int:
         """From the oldest on, until one is young enough: the log stays without holes. Its end is kept elsewhere."""
         old: list[bytes] = []
+        reached: dict[Partition, int] = {}
         for _ in range(len(self._partitions)):
             partition = self._partitions[self._next_partition]
             before_ms = now_ms - 1000 * (LETTER_RETENTION_S if partition.topic == DEAD_LETTERS else EVENT_RETENTION_S)
             # Not from 0: what was removed is passed over slowly until the store has tidied up.
             start = rows.event_key(partition, self._starts.get(partition, 0))
             for key, value in self._disk.scan(start, rows.after(rows.events_prefix(partition))):
-                if len(old) == SWEEP_ROWS_MAX or rows.EVENT.decode(value).timestamp_ms > before_ms:
+                if len(old) == SWEEP_ROWS_MAX or not _is_older(value, before_ms):
                     break
                 old.append(key)
-                self._starts[partition] = rows.last_number(key)
+                reached[partition] = rows.last_number(key)
             if len(old) == SWEEP_ROWS_MAX:
                 break
             self._next_partition = (self._next_partition + 1) % len(self._partitions)
@@ -102,9 +114,53 @@ class Sweeper:
             return len(old)
 
         removed = await self._writer.call("sweep", decide, timeout_s=STORE_TIMEOUT_S)
-        for partition, newest in self._starts.items():
+        self._starts.update(reached)  # not before: what was refused is still there, and is found again
+        for partition, newest in reached.items():
             self._events.let_go(partition, newest)
         return removed
+
+
+class CautiousSweeper:
+    """A sweeper that does not believe a wall clock that runs ahead: what it removes is gone for good.
+
+    The believed time follows the wall clock, but at most SWEEP_PACE times as fast as the monotonic clock. The folder
+    keeps it, so a restart does not make it jump either. After a long downtime old rows stay a little longer.
+    """
+
+    def __init__(self, folder: Folder, log: EmbeddedEventLog, clock: Clock) -> None:
+        self._disk = folder.disk
+        self._writer = folder.writer
+        self._clock = clock
+        self._sweeper = Sweeper(folder, log)
+        self._believed_ms: int | None = None  # None before the first sweep
+        self._looked_at = 0.0
+        self._noted_ms = 0
+
+    async def sweep(self, now_ms: int) -> Swept:
+        believed_ms = self._believe(now_ms)
+        swept = await self._sweeper.sweep(believed_ms)
+        return msgspec.structs.replace(swept, held_back_s=(now_ms - believed_ms) / 1000)
+
+    def _believe(self, now_ms: int) -> int:
+        looked_at, self._looked_at = self._looked_at, self._clock.monotonic()
+        if self._believed_ms is None:
+            noted = rows.NUMBER.found(self._disk.get(rows.SWEEP_TIME))
+            self._believed_ms = now_ms if noted is None else min(now_ms, noted)
+        else:
+            passed_ms = int(1000 * SWEEP_PACE * (self._looked_at - looked_at))
+            self._believed_ms = min(now_ms, self._believed_ms + passed_ms)
+        if abs(self._believed_ms - self._noted_ms) >= 1000 * SWEEP_NOTED_S:
+            self._writer.put_soon({rows.SWEEP_TIME: rows.NUMBER.encode(self._believed_ms)})
+            self._noted_ms = self._believed_ms
+        return self._believed_ms
+
+
+def _is_older(event: bytes, before_ms: int) -> bool:
+    """An event that cannot be read is taken for a young one: the sweep of its partition stops there."""
+    try:
+        return rows.EVENT.decode(event).timestamp_ms <= before_ms
+    except RowUnreadable:
+        return False
 
 
 def _remove(view: View, key: bytes, _: bytes) -> None:
@@ -122,5 +178,11 @@ class _Table:
         self, name: str, ends_at_ms: Callable[[bytes], int], remove: Callable[[View, bytes, bytes], None] = _remove
     ) -> None:
         self.prefix = self.next_key = rows.TABLES[name]
-        self.ends_at_ms = ends_at_ms
         self.remove = remove
+        self._ends_at_ms = ends_at_ms
+
+    def ended(self, value: bytes, now_ms: int) -> bool:
+        try:
+            return self._ends_at_ms(value) <= now_ms
+        except RowUnreadable:
+            return False

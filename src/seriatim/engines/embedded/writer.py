@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.domain.limits import REOPEN_RETRY_S, STALL_RETRY_S, WRITE_SOON_S, WRITES_WAITING_MAX
-from seriatim.engines.embedded.disk import Changes, Disk, DiskError, Stalled
+from seriatim.engines.embedded.disk import Changes, Disk, Stalled
 from seriatim.engines.embedded.group import Group, Told, Waiter, told
 from seriatim.engines.embedded.view import Look, View
 
@@ -236,7 +236,7 @@ class Writer:
             self._begins = True
             loop.call_later(STALL_RETRY_S, self._begin, loop)
             return
-        except (DiskError, ServiceUnavailable) as error:
+        except Exception as error:  # whatever it is: who waits is answered, and the folder is mended
             self._break(loop, error)
             return
         self._gathering = Group()
@@ -271,14 +271,22 @@ class Writer:
         for group in groups:
             group.fail(f"the write to the data folder failed: {error}")
         self._settle()
-        undone = {**groups[0].changes, **groups[1].changes}
-        self._jobs.put((loop, _Job(lambda: self._mend(undone), self._mended)))
+        self._begin_mending(loop, {**groups[0].changes, **groups[1].changes})
 
-    def _mended(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
-        if error is None:
-            self._broken = None
-            for listener in self.mended:
-                listener()
+    def _begin_mending(self, loop: asyncio.AbstractEventLoop, undone: Changes) -> None:
+        def mended(loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
+            if error is not None:
+                return  # the folder is being closed
+            try:
+                for listener in self.mended:
+                    listener()
+            except Exception as failure:  # what rests on the folder does not know it yet: once more
+                self._broken = str(failure)
+                loop.call_later(REOPEN_RETRY_S, self._begin_mending, loop, undone)
+            else:
+                self._broken = None
+
+        self._jobs.put((loop, _Job(lambda: self._mend(undone), mended)))
 
     def _check_working(self) -> None:
         if self._closed:
@@ -314,7 +322,7 @@ class Writer:
                 self._disk.write(undone)
                 self._disk.sync()
                 return
-            except (DiskError, Stalled):
+            except Exception:  # of any kind: who gives up here leaves the folder broken until a restart
                 if self._stop.wait(REOPEN_RETRY_S):
                     raise
 
