@@ -234,12 +234,13 @@ async def test_s27_ten_bad_frames_in_a_minute_are_ten_errors_and_the_end(town: T
 @in_town
 async def test_s28_five_failures_open_the_breaker_and_one_probe_decides_after_30_seconds(town: Town) -> None:
     """Given a store that refuses, then after 5 failures sends fail at once, and every 30 s one of them tries again."""
+    town.add_chat("chat_2")
     ann = await town.connect(ANN)
     wire = town.ingest.wire
     wire.always("lookup", UNAVAILABLE)
     for number in range(limits.BREAKER_FAILURES_MAX):
         assert _breaker(town) is BreakerState.CLOSED
-        await ann.refused(number)
+        await ann.refused(number, chat_id="chat_2" if number == 2 else CHAT)  # not one chat alone
     assert _breaker(town) is BreakerState.OPEN
 
     asked, began = wire.count("lookup"), town.loop.time()

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from seriatim.domain.breaker import Breaker
 from seriatim.domain.errors import BreakerOpen, SeriatimError
-from seriatim.domain.limits import STORE_TIMEOUT_S
+from seriatim.domain.limits import BREAKER_FAILURES_MAX, STORE_TIMEOUT_S
 from seriatim.durability.patience import cut_short
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import Event, EventWriter
@@ -35,7 +35,10 @@ class GuardedWriter:
         try:
             await self._events.append(topic, events, timeout_s=timeout_s)
         except SeriatimError as error:
-            _count(self._breaker, error, self._clock.monotonic(), began)
+            if error.trips_breaker:
+                self._breaker.failed(self._clock.monotonic(), since=began)
+            else:
+                self._breaker.withdrawn()  # an answer, which proves nothing
             raise
         self._breaker.succeeded(self._clock.monotonic())
 
@@ -43,6 +46,7 @@ class GuardedWriter:
 class StoreGuard:
     """The calls of the send path to the store, behind a breaker. Only a write proves that the store can write.
 
+    One chat alone does not shut the door for the others: among the failures that open it there is one of another chat.
     The probe of a half-open breaker is a lookup, the first call of every send: while it is out no other send begins.
     `breaker` is None for a store that is one engine with the event log, whose appends tell as much.
     """
@@ -50,8 +54,10 @@ class StoreGuard:
     def __init__(self, breaker: Breaker | None, clock: Clock) -> None:
         self._breaker = breaker
         self._clock = clock
+        self._failing: dict[str, None] = {}  # chats, since the last write
+        self._failures = 0
 
-    async def look(self, call: Callable[[], Awaitable[T]]) -> T:
+    async def look(self, chat_id: str, call: Callable[[], Awaitable[T]]) -> T:
         """A read with its repetition. Raises `BreakerOpen`, or what the call raises."""
         breaker = self._breaker
         if breaker is None:
@@ -60,35 +66,42 @@ class StoreGuard:
         wait = breaker.admit(began)
         if wait is not None:
             raise store_refused(wait)
-        found = await self._counted(call(), breaker, began)
+        found = await self._counted(chat_id, call(), breaker, began)
         breaker.withdrawn()
         return found
 
-    async def write(self, call: Awaitable[T], *, room_s: float = STORE_TIMEOUT_S) -> T:
+    async def write(self, chat_id: str, call: Awaitable[T], *, room_s: float = STORE_TIMEOUT_S) -> T:
         """Goes on with what a lookup began. `room_s`: the time it has. Say `wrote` when it changed the store."""
         breaker = self._breaker
         if breaker is None:
             return await call
-        return await self._counted(call, breaker, self._clock.monotonic(), room_s)
+        return await self._counted(chat_id, call, breaker, self._clock.monotonic(), room_s)
 
     def wrote(self) -> None:
         if self._breaker is not None:
             self._breaker.succeeded(self._clock.monotonic())
+            self._failing.clear()
+            self._failures = 0
 
-    async def _counted(self, call: Awaitable[T], breaker: Breaker, began: float, room_s: float = STORE_TIMEOUT_S) -> T:
+    async def _counted(
+        self, chat_id: str, call: Awaitable[T], breaker: Breaker, began: float, room_s: float = STORE_TIMEOUT_S
+    ) -> T:
         try:
             return await call
         except SeriatimError as error:
-            if not cut_short(room_s, began, self._clock):
-                _count(breaker, error, self._clock.monotonic(), began)
+            if not error.trips_breaker:
+                breaker.withdrawn()  # an answer, which proves nothing
+            elif not cut_short(room_s, began, self._clock):
+                self._failed(chat_id, breaker, began)
             raise
 
-
-def _count(breaker: Breaker, error: SeriatimError, now: float, began: float) -> None:
-    if error.trips_breaker:
-        breaker.failed(now, since=began)
-    else:
-        breaker.withdrawn()  # an answer, which proves nothing
+    def _failed(self, chat_id: str, breaker: Breaker, began: float) -> None:
+        if len(self._failing) < 2:
+            self._failing[chat_id] = None
+        if breaker.closed and len(self._failing) == 1 and self._failures >= BREAKER_FAILURES_MAX - 1:
+            return
+        self._failures += 1
+        breaker.failed(self._clock.monotonic(), since=began)
 
 
 def events_refused(wait_s: float | None) -> BreakerOpen:

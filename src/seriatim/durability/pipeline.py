@@ -196,13 +196,14 @@ class ChatPipeline:
         keys = [pending.draft.client_message_id for pending in batch]
         senders = list(dict.fromkeys(pending.draft.sender_id for pending in batch))
         found = await self._guard.look(
+            self._chat_id,
             lambda: persistently(
                 lambda room: self._log.lookup(self._chat_id, keys, senders, timeout_s=room),
                 deadline=deadline,
                 clock=self._clock,
                 observe=self._observe,
                 reads=True,
-            )
+            ),
         )
         now_s = self._clock.now_ms() // 1000
         verdicts = [judge(pending.draft, pending.digest, found, now_s) for pending in batch]

@@ -104,6 +104,7 @@ class SlotWriter:
         while True:
             began = self._clock.monotonic()
             answer = await self._guard.write(
+                self._chat_id,
                 persistently(
                     lambda room: self._log.allocate(
                         self._chat_id,
@@ -116,7 +117,7 @@ class SlotWriter:
                     deadline=deadline,
                     clock=self._clock,
                     observe=self._observe,
-                )
+                ),
             )
             match answer:
                 case PublishedAhead():
@@ -155,6 +156,7 @@ class SlotWriter:
         room = deadline.room()
         try:
             cancelled = await self._guard.write(
+                self._chat_id,
                 self._log.persist(
                     self._chat_id,
                     entries,

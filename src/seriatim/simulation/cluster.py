@@ -29,6 +29,7 @@ from seriatim.ports.push import Delivery, Parcel
 from seriatim.simulation.faults import Faults
 from seriatim.simulation.history import History
 from seriatim.simulation.link import Link
+from seriatim.simulation.local_faults import BadChat, BadChatLog
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.profiles import WireKind
@@ -155,6 +156,7 @@ class Site:
         self.trace = trace
         self.stores = stores
         self.nodes: list[IngestNode] = []
+        self.bad_chat: BadChat | None = None  # the one whose store calls go wrong
         self.forgetting = 0.0  # share of the events that do not say which message came before theirs
         self.crash_and_restart: Callable[[Server], None] = lambda server: None
 
@@ -172,7 +174,7 @@ class IngestServer(Server):
     def assemble(self, process: Process) -> None:
         stores = self.site.stores
         ingest = Ingest(
-            log=MemoryMessageLog(stores.store, self.wire(process, WireKind.STORE)),
+            log=self._log(process),
             events=ForgetfulWriter(
                 MemoryEventWriter(stores.broker, self.wire(process, WireKind.EVENTS), process.clock.now_ms), self.site
             ),
@@ -186,6 +188,12 @@ class IngestServer(Server):
 
     def goodbye(self) -> Coroutine[Any, Any, None] | None:
         return None if self._node.ingest is None else self._node.ingest.drain()
+
+    def _log(self, process: Process) -> MemoryMessageLog:
+        store, wire = self.site.stores.store, self.wire(process, WireKind.STORE)
+        if not self.site.faults.profile.local:
+            return MemoryMessageLog(store, wire)
+        return BadChatLog(store, wire, self.site.random, lambda: self.site.bad_chat)
 
     def _one_step(self, process: Process) -> MemoryOneStep | None:
         """Some lives go the long way, as before there was another: what they leave undone, the next life finds."""

@@ -4,38 +4,12 @@ A mutant replaces named functions of the real code for the length of a schedule.
 seeds of its profile; `seriatim simulate --mutant all` shows by which invariant.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-
-import msgspec
+from collections.abc import Mapping
 
 from seriatim.simulation import more_removed_rules as more
+from seriatim.simulation import removed_borders as borders
 from seriatim.simulation import removed_rules as rules
-from seriatim.simulation.removed_rules import Patch
-
-
-class Mutant(msgspec.Struct, frozen=True, kw_only=True):
-    """`hole`: the story of delivery.md section 1 that it retells."""
-
-    name: str
-    removes: str
-    hole: str
-    patches: Callable[[], Sequence[Patch]]
-    profile: str = "mixed"
-    budget: int = 2000
-
-    @contextmanager
-    def apply(self) -> Iterator[None]:
-        before: list[Patch] = []
-        try:
-            for owner, name, replacement in self.patches():
-                before.append((owner, name, getattr(owner, name)))
-                setattr(owner, name, replacement)
-            yield
-        finally:
-            for owner, name, original in reversed(before):
-                setattr(owner, name, original)
-
+from seriatim.simulation.mutant import Mutant
 
 _ALL = (
     Mutant(
@@ -433,6 +407,46 @@ _ALL = (
         removes="a row that cannot be read hides the head of its own chat only",
         hole="H9",
         patches=more.heads_share_damage,
+    ),
+    Mutant(
+        name="one-breaker-per-gateway",
+        removes="a failure is a call of one dependency, not a draft of the gateway",
+        hole="B2",
+        patches=borders.one_breaker_per_gateway,
+        profile="local",
+        budget=100,
+    ),
+    Mutant(
+        name="successes-forgive-nothing",
+        removes="a success forgets the failures before it",
+        hole="B2",
+        patches=borders.successes_forgive_nothing,
+        profile="local",
+        budget=100,
+    ),
+    Mutant(
+        name="one-chat-shuts-the-door",
+        removes="one chat's failed calls alone do not shut the store's door",
+        hole="B2",
+        patches=borders.one_chat_shuts_the_door,
+        profile="local",
+        budget=100,
+    ),
+    Mutant(
+        name="lack-of-time-trips",
+        removes="a chat that ran out of time says nothing about the store",
+        hole="B2",
+        patches=borders.lack_of_time_trips,
+        profile="local",
+        budget=100,
+    ),
+    Mutant(
+        name="failing-ingest-keeps-its-chats",
+        removes="chats of an ingest that keeps failing go to another one",
+        hole="B2",
+        patches=borders.failing_ingest_keeps_its_chats,
+        profile="local",
+        budget=100,
     ),
 )
 

@@ -103,6 +103,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     late_s: float = 4.0  # how far beyond its caller's patience a request may arrive
     power_loss: float = 0.0  # per write of a device's store
     skew_s: float = 0.0  # wall clocks are wrong by up to this
+    local: bool = False  # one part fails, and nothing else: see `local_faults`
     one_step: bool = False  # one ingest process, on a store that takes whole sends in one step
 
 
@@ -244,6 +245,12 @@ PROFILES: Mapping[str, Profile] = {
             misroute=0.05,
             tail_s=2.0,
         ),
+        Profile(
+            name="local",
+            summary="one ingest, one chat or one row fails and nothing else, while many write to what depends on it",
+            wires=_CALM_WIRES,
+            local=True,
+        ),
         Profile(name=MIXED, summary="each seed draws its own mixture of all the others"),
         Profile(
             name=EMBEDDED,
@@ -256,11 +263,8 @@ PROFILES: Mapping[str, Profile] = {
 
 _INTENSITIES = (0.25, 0.5, 1.0, 1.0, 2.0)
 _RECIPES = (MIXED, EMBEDDED)
-_NARROW = (
-    "churn",
-    "regret",
-    "restore",
-)  # more of what another profile has, for what is rare there: no part of any mixture
+# No part of any mixture: more of what another profile has, or nothing else beside it.
+_NARROW = ("churn", "local", "regret", "restore")
 _ENTERS = 0.4  # chance of one profile to be part of a mixture
 _RATE_MAX = 0.2  # of one fault on one wire: beyond this nothing gets done, and nothing is learned
 

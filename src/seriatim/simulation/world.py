@@ -33,6 +33,7 @@ from seriatim.simulation.faults import Faults, profile_named
 from seriatim.simulation.hasty import HastyClient
 from seriatim.simulation.history import History
 from seriatim.simulation.incidents import Incidents
+from seriatim.simulation.local_faults import CHATS, INGESTS, Locality
 from seriatim.simulation.loop import Order, SimulatedLoop, Stuck
 from seriatim.simulation.process import EPOCH_MS
 from seriatim.simulation.results import ScheduleResult
@@ -84,7 +85,8 @@ class World:
         self.site = Site(self.loop, self.random, self.faults, self.history, trace, self.stores)
         self.site.crash_and_restart = self._crash_and_restart
         self.site.forgetting = FORGETTING if self.random.random() < FORGETFUL else 0.0
-        owners = 1 if self.faults.profile.one_step else 1 + self._upto(2)
+        local = self.faults.profile.local
+        owners = 1 if self.faults.profile.one_step else INGESTS if local else 1 + self._upto(2)
         ingests, gateways, fanouts, apis = servers_of(
             self.site, ingests=owners, gateways=1 + self._upto(2), fanouts=1 + self._upto(2)
         )
@@ -96,12 +98,13 @@ class World:
         self.device_faults = DeviceFaults(Random(seed ^ 0xDA12C), self.faults)
         self.users = [f"user_{letter}" for letter in "abcd"[: 2 + self._upto(3)]]
         chats = 1 + self._upto(3 if self.random.random() < CROWDED else 2)
-        self.chats = [f"chat_{number}" for number in range(1, 1 + chats)]
+        self.chats = [f"chat_{number}" for number in range(1, 1 + (CHATS if local else chats))]
         self.devices = self._devices()
         self.incidents = Incidents(self)
         self.sends = 0
         self.created: dict[str, None] = {}  # chats that were created in trouble
         self.hasty: HastyClient | None = None
+        self.locality = Locality(self) if local else None
 
     # --- the schedule -----------------------------------------------------------------------------------------------
 
@@ -120,6 +123,8 @@ class World:
             if self.random.random() < HASTY:
                 self._plan_haste()
             self.incidents.plan()
+            if self.locality is not None:
+                self.locality.plan()
             self.loop.run_until(TROUBLE_S)
             self._heal()
             self._run_until_quiet()
@@ -227,6 +232,8 @@ class World:
         self._expect_first_messages()
         self.faults.stop()
         self.incidents.end()
+        if self.locality is not None:
+            self.locality.end()
         for server in self.servers:
             if server.process is not None and server.process.paused:
                 server.process.resume()

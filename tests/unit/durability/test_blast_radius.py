@@ -118,6 +118,19 @@ async def test_b2_a_queue_that_ran_out_of_time_is_server_busy_and_says_nothing_a
 
 
 @simulated
+async def test_b2_one_chat_alone_whose_calls_fail_does_not_shut_the_door_for_another(bench: Bench) -> None:
+    """Its part of the store may be the only one that is bad. When another chat fails too, it is the store."""
+    bench.add_chat(OTHER)
+    node = bench.node()
+    node.wire.always("persist", Fate(refusal=ServiceUnavailable))
+    for number in range(3 * limits.BREAKER_FAILURES_MAX):
+        assert isinstance(await node.failed(draft(number)), ServiceUnavailable)
+    assert node.ingest.store_breaker.value == "closed"
+    await node.failed(draft(1, chat_id=OTHER))
+    assert node.ingest.store_breaker.value == "open"
+
+
+@simulated
 async def test_b2_a_row_that_cannot_be_read_halts_its_own_chat(bench: Bench) -> None:
     bench.add_chat(OTHER)
     node = bench.node()

@@ -68,11 +68,13 @@ async def test_refusals_of_single_requests_do_not_shut_the_door(bench: Bench) ->
 
 @simulated
 async def test_a_failing_store_shuts_its_own_door_and_not_the_one_of_the_event_log(bench: Bench) -> None:
+    bench.add_chat("chat_2")
     for number, operation in enumerate(("lookup", "allocate", "persist")):
         node = bench.node(f"ingest-{number}")
         node.wire.always(operation, UNAVAILABLE)
         for each in range(limits.BREAKER_FAILURES_MAX):
-            assert not isinstance(await node.failed(draft(100 * number + each)), BreakerOpen)
+            chat_id = ("chat_2", CHAT)[each % 2]
+            assert not isinstance(await node.failed(draft(100 * number + each, chat_id=chat_id)), BreakerOpen)
         assert (node.ingest.store_breaker, node.ingest.breaker) == (BreakerState.OPEN, BreakerState.CLOSED)
         asked = len(node.wire.calls)
         error = await node.failed(draft(99))
@@ -86,10 +88,11 @@ async def test_a_failing_store_shuts_its_own_door_and_not_the_one_of_the_event_l
 async def test_once_the_store_works_again_one_send_opens_its_door_and_an_outsider_cannot_keep_it_shut(
     bench: Bench,
 ) -> None:
+    bench.add_chat("chat_2")
     node = bench.node()
     node.wire.always("lookup", UNAVAILABLE)
     for number in range(limits.BREAKER_FAILURES_MAX):
-        await node.failed(draft(number))
+        await node.failed(draft(number, chat_id=("chat_2", CHAT)[number % 2]))
     await asyncio.sleep(limits.BREAKER_OPEN_S)
     asked = node.wire.count("lookup")
     await asyncio.gather(node.failed(draft(90)), node.failed(draft(91)))
