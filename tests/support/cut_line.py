@@ -10,11 +10,13 @@ class CutLine:
     """`deaf`: connections stand, and nothing passes in either direction, as after a cable was pulled.
 
     `delay_s`: how much later everything arrives, in both directions. `target_port` may be set after the start.
+    `reset_at`: the next connection on which these bytes are sent breaks then, once.
     """
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
         self.delay_s = 0.0
+        self.reset_at: bytes | None = None
         self._server: asyncio.Server | None = None
         self._is_cut = False
         self._open = asyncio.Event()
@@ -98,6 +100,9 @@ class CutLine:
         try:
             while data := await reader.read(65_536):
                 self.chunks_sent += counted
+                if counted and self.reset_at is not None and self.reset_at in data:
+                    self.reset_at = None
+                    return
                 await late.put((loop.time() + self.delay_s, data))
             await late.put((loop.time() + self.delay_s, b""))
             await asyncio.wait((writing,))

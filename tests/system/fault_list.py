@@ -21,7 +21,7 @@ def all_faults() -> Iterator[Fault]:
     for table in (ENGINE_KILLED, ENGINE_STOOD_STILL, ENGINE_RESTARTED):
         yield from table.values()
     yield FLUSHED
-    for table in (KILLED, STOOD_STILL, RESTARTED, CUT, SLOW):
+    for table in (KILLED, STOOD_STILL, RESTARTED, CROWDED, CUT, SLOW):
         yield from table.values()
 
 
@@ -53,11 +53,11 @@ ENGINE_KILLED = _named(
     "",
     "is killed (`kill -9`) and started again",
     DynamoDB=(
-        "sends, syncs and REST are refused at once; after five failures a gateway's breaker refuses for 30 s more",
+        "sends, syncs and REST are refused at once; after five failed calls an ingest's breaker refuses for 30 s more",
         _UNSURE,
     ),
     Kafka=(
-        "sends wait up to 5 s, then are refused; after five failures an ingest's breaker refuses for 30 s more",
+        "sends wait up to 5 s, then are refused; after five failed calls an ingest's breaker refuses for 30 s more",
         _UNSURE + "; what was stored and not yet published is published without anybody's help",
     ),
     Redis=("no error: new messages come when it is back, and newcomers wait with connecting", _NOT_REDIS),
@@ -66,7 +66,10 @@ ENGINE_STOOD_STILL = _named(
     "",
     "stands still for 6 s (SIGSTOP)",
     DynamoDB=("sends and REST wait for their timeouts, then are refused; the breaker opens as after a kill", _UNSURE),
-    Kafka=("sends wait up to 5 s, then are refused; five failures would open the breaker, as after a kill", _UNSURE),
+    Kafka=(
+        "sends wait up to 5 s, then are refused; five failed calls would open the breaker, as after a kill",
+        _UNSURE,
+    ),
     Redis=("no error: new messages come when it wakes, REST asks without its limits", _ALL),
 )
 ENGINE_RESTARTED = _named(
@@ -114,6 +117,25 @@ RESTARTED = _named(
     fanout=("nothing, or a short delay while its partitions move", _NOTHING_THERE),
     api=("requests under way are answered, new ones by the other one; chats go on", _ALL),
 )
+
+# Beside the talk: 40 writers in one chat of the ingest that breaks, and one at each gateway in a chat of the other.
+CROWDED = {
+    "killed": Fault(
+        "one ingest is killed (`kill -9`) with 40 sends under way",
+        "those 40 are refused at once, nothing else is: the chats of the other one go on, and its own move there",
+        _UNSURE,
+    ),
+    "still": Fault(
+        "one ingest stands still for 8 s (SIGSTOP) under 40 writers",
+        "sends of its chats are refused after 3 s of silence, then go to the other one, whose chats notice nothing",
+        _UNSURE,
+    ),
+    "reset": Fault(
+        "the connection of one call to DynamoDB is reset under 40 writers",
+        "nothing: a read without an answer is asked once more",
+        _ALL,
+    ),
+}
 
 # --- lines ------------------------------------------------------------------------------------------------------------
 

@@ -56,6 +56,15 @@ class Lines:
         for line in self._laid[name]:
             line.delay_s = seconds
 
+    def reset_one(self, name: str, at: bytes) -> None:
+        """The next connection breaks on which these bytes are sent; returns when it has."""
+        [line] = self._laid[name]
+        line.reset_at = at
+        deadline = time.monotonic() + START_S
+        while line.reset_at is not None:
+            assert time.monotonic() < deadline, "such a thing is never sent"
+            time.sleep(0.01)
+
     def traffic(self, name: str) -> int:
         """A number that grows with everything that goes this way, or tries to."""
         return sum(line.chunks_sent + line.attempts for line in self._laid[name])
@@ -100,6 +109,10 @@ class BehindALine:
 
     def resume(self) -> None:
         self._engine.resume()
+
+    def reset_one(self, at: bytes) -> None:
+        """One call of all, at the moment in which it is made."""
+        self._lines.reset_one(self._line, at)
 
     def _fall_silent(self) -> None:
         self._lines.cut(self._line)

@@ -33,6 +33,10 @@ class Storm:
         self._restarted: list[tuple[Process, int]] = []
         self._measured: dict[str, float] = {}
 
+    def begins(self) -> None:
+        """The fault comes now, and not with the block."""
+        self._began = time.monotonic()
+
     def over(self) -> None:
         """From here on recovery is measured. The end of the block, unless it is said before."""
         if self._ended is None:

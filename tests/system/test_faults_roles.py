@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from seriatim.domain.limits import CLIENT_SEND_UNANSWERED_S, RPC_PING_S, RPC_PINGS_UNHEARD_MAX
+from tests.system.crowd import REFUSED_S, Crowd
 from tests.system.deployment import Process
-from tests.system.fault_list import KILLED, RESTARTED, STOOD_STILL
+from tests.system.fault_list import CROWDED, KILLED, RESTARTED, STOOD_STILL
+from tests.system.lines import BehindALine
 from tests.system.stage import Stage, staged
 from tests.system.storm import Storm
 
@@ -22,12 +24,23 @@ STILL_S = {
     "fanout": 5.0,
     "api": 3.0,
 }
+CROWDED_STILL_S = 8.0
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    with staged(tmp_path_factory.mktemp("faults")) as (stage, _, _):
-        yield stage
+def staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, BehindALine]]:
+    with staged(tmp_path_factory.mktemp("faults")) as (stage, _, dynamodb):
+        yield stage, dynamodb
+
+
+@pytest.fixture
+def stage(staging: tuple[Stage, BehindALine]) -> Stage:
+    return staging[0]
+
+
+@pytest.fixture
+def dynamodb(staging: tuple[Stage, BehindALine]) -> BehindALine:
+    return staging[1]
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -64,6 +77,51 @@ async def test_a_process_that_is_told_to_stop_hands_over_its_work(stage: Stage, 
     assert [line for line in process.lines() if line["event"] == "stopped"], "it was told, and not cut"
     if role in ("ingest", "fanout"):
         assert storm.talk.troubles == []
+
+
+# --- B2: a fault of one ingest or one call refuses nothing that does not depend on it ---------------------------------
+
+
+async def test_b2_an_ingest_killed_with_forty_sends_under_way_refuses_no_chat_of_the_other_for_a_second(
+    stage: Stage,
+) -> None:
+    broken = stage.deployment.ingests[0]
+    async with stage.enduring(CROWDED["killed"]) as storm, Crowd(stage.deployment, broken) as crowd:
+        storm.expect_restart(broken)
+        storm.begins()
+        broken.signal(signal.SIGSTOP)  # so that all of them are under way
+        await crowd.all_wait()
+        broken.signal(signal.SIGKILL)
+        storm.over()
+        await crowd.calm_goes_on()
+        await crowd.all_wait()
+    assert crowd.calm_was_refused_s() <= REFUSED_S, crowd.calm_refusals
+
+
+async def test_b2_an_ingest_that_stands_still_for_8_seconds_refuses_no_chat_of_the_other_for_a_second(
+    stage: Stage,
+) -> None:
+    broken = stage.deployment.ingests[0]
+    async with stage.enduring(CROWDED["still"]) as storm, Crowd(stage.deployment, broken) as crowd:
+        storm.begins()
+        broken.signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(CROWDED_STILL_S)
+        finally:
+            broken.signal(signal.SIGCONT)
+        storm.over()
+        await crowd.calm_goes_on()
+    assert crowd.calm_was_refused_s() <= REFUSED_S, crowd.calm_refusals
+
+
+async def test_b2_one_reset_of_one_lookup_refuses_nothing(stage: Stage, dynamodb: BehindALine) -> None:
+    broken = stage.deployment.ingests[0]
+    async with stage.enduring(CROWDED["reset"]) as storm, Crowd(stage.deployment, broken) as crowd:
+        storm.begins()
+        await asyncio.to_thread(dynamodb.reset_one, b"BatchGetItem")
+        storm.over()
+        await crowd.calm_goes_on()
+    assert crowd.calm_was_refused_s() <= REFUSED_S, crowd.calm_refusals
 
 
 async def _at_work(stage: Stage, storm: Storm, role: str) -> Process:
