@@ -29,7 +29,7 @@ class Services:
 
 
 class OpenBreakers:
-    """Those of the durability plane that sends met open, as far as this gateway was told."""
+    """Those of the durability plane that sends of this gateway met open, until the time in their answers is over."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

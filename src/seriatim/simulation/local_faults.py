@@ -34,9 +34,7 @@ WRITES_UNTIL_S = 26.0  # beyond the end of the fault: what it left behind shows 
 MANY = 3  # connections that write to the chat that depends on what fails, each with this pause between its sends
 MANY_PACE_S = 0.4
 CALM_PACES_S = (0.6, 2.5)  # of a writer of another chat: seldom enough for failures to follow each other undisturbed
-RETRY_S = (
-    1.0  # a chat of an ingest that fails may be told to wait so long, and not for the ingest: there is another one
-)
+RETRY_S = 1.0  # the longest wait that a chat of the ingest that fails is asked for: there is another ingest
 ONE_MESSAGE_ITEMS = 3  # a key, a slot, a member
 SLOW_LOOKUP_S = 0.9  # almost the time that a store call has
 RESETS = 0.9  # of the lookups of a chat whose part of the store is bad: most fail twice in a row
@@ -80,7 +78,7 @@ class Locality:
         return self._owner(chat_id) == self._node.name if self.kind.of_an_ingest else chat_id == self.chat_id
 
     def refused(self, chat_id: str, code: str, wait_s: float) -> None:
-        """A writer was told so, and to wait."""
+        """A send of a writer ended so; `wait_s` is what it was asked to wait."""
         world = self._world
         if not self.depends(chat_id):
             world.history.violate("faults_stay_local", f"a send to {chat_id} was refused, {code}: {self.kind}")
@@ -173,7 +171,7 @@ BadChat = tuple[str, LocalFault]
 
 
 class Writer:
-    """Sends to one chat at its pace, whatever it is told, and passes refusals on. It keeps nothing."""
+    """Sends to one chat at its pace, whatever comes back, and reports refusals. It keeps nothing."""
 
     def __init__(
         self,
@@ -194,7 +192,7 @@ class Writer:
         self._pace_s = pace_s
         self._random = random
         self._dial = dial
-        self._told = refused
+        self._report = refused
 
     def start(self) -> None:
         self._dial(self)
@@ -210,7 +208,7 @@ class Writer:
             case ConnectionEstablished():
                 self._write()
             case ErrorFrame(code=code, client_message_id=str(), retry_after_seconds=wait_s):
-                self._told(self._chat_id, code, 0.0 if isinstance(wait_s, UnsetType) else wait_s)
+                self._report(self._chat_id, code, 0.0 if isinstance(wait_s, UnsetType) else wait_s)
             case _:
                 pass
 
