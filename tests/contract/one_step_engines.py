@@ -147,6 +147,7 @@ class EmbeddedOneStepEngine:
         self.store: StoreEngine = self.embedded
         self._may_sync = threading.Event()
         self._may_sync.set()
+        self._syncing = threading.Event()
         self._others: list[asyncio.Future[None]] = []
 
     async def open(self) -> None:
@@ -159,6 +160,7 @@ class EmbeddedOneStepEngine:
         disk = self.embedded.folder.disk
 
         def sync() -> None:
+            self._syncing.set()
             assert self._may_sync.wait(SOON_S), "nobody let the sync end"
             Disk.sync(disk)
 
@@ -183,10 +185,11 @@ class EmbeddedOneStepEngine:
 
     async def hold(self) -> None:
         self._may_sync.clear()
+        self._syncing.clear()
         writer = self.embedded.folder.writer
         other = writer.call("other", lambda view: view.put(b"Cbusy", b""), timeout_s=SOON_S)
         self._others.append(asyncio.ensure_future(other))
-        await asyncio.sleep(0.01)  # its sync has begun
+        assert await asyncio.to_thread(self._syncing.wait, SOON_S), "its sync does not begin"
 
     def release(self) -> None:
         self._may_sync.set()

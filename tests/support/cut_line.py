@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Coroutine
 
+from tests.support import listeners
+
 CHUNKS_LATE_MAX = 1024  # on their way in one direction of a slow connection; then its sender has to wait
 
 
@@ -18,7 +20,7 @@ class CutLine:
         self.delay_s = 0.0
         self.reset_at: bytes | None = None
         self._server: asyncio.Server | None = None
-        self._is_cut = False
+        self._cut = asyncio.Event()
         self._open = asyncio.Event()
         self._open.set()
         self._ends: set[asyncio.StreamWriter] = set()
@@ -40,12 +42,12 @@ class CutLine:
 
     def cut(self) -> None:
         """Every connection breaks, and new ones break at once."""
-        self._is_cut = True
+        self._cut.set()
         for end in self._ends:
             end.transport.abort()
 
     def mend(self) -> None:
-        self._is_cut = False
+        self._cut.clear()
 
     def deafen(self) -> None:
         self._open.clear()
@@ -55,36 +57,39 @@ class CutLine:
 
     async def close(self) -> None:
         assert self._server is not None
-        self._server.close()
         self.cut()
+        await listeners.end(self._server, self._ends)
         for talk in self._talks:
             talk.cancel()
         if self._talks:
             await asyncio.wait(self._talks)
-        await self._server.wait_closed()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.attempts += 1
-        if self._is_cut:
+        if self._cut.is_set():
             writer.transport.abort()
             return
         handling = asyncio.current_task()
         assert handling is not None
         self._talks.add(handling)
         handling.add_done_callback(self._talks.discard)
+        ends = [writer]
+        self._ends.add(writer)
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
-        except OSError:  # nobody is there: whoever connected hears the same
-            writer.transport.abort()
+            ends.append(far_writer)
+            self._ends.add(far_writer)
+            if self._cut.is_set():  # meanwhile
+                return
+            there = self._start(self._pass(reader, far_writer, counted=True))
+            back = self._start(self._pass(far_reader, writer))
+            await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
+        except OSError:  # the target does not listen: the client hears the same
             return
-        self._ends |= {writer, far_writer}
-        talks = [self._start(self._pass(reader, far_writer, counted=True)), self._start(self._pass(far_reader, writer))]
-        try:
-            await asyncio.wait(talks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for end in (writer, far_writer):
+            for end in ends:
                 end.transport.abort()
-            self._ends -= {writer, far_writer}
+            self._ends.difference_update(ends)
 
     def _start(self, talk: Coroutine[object, object, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(talk)

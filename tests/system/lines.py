@@ -25,7 +25,7 @@ class Lines:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="lines")
+        self._thread = threading.Thread(target=self._live, name="lines")
         self._laid: dict[str, list[CutLine]] = {}
 
     def __enter__(self) -> "Lines":
@@ -38,7 +38,17 @@ class Lines:
                 self._run(line.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
+
+    def _live(self) -> None:
+        """As `asyncio.run` ends: whatever still runs is cancelled, and has its time to close what it opened."""
+        try:
+            self._loop.run_forever()
+            tasks = asyncio.all_tasks(self._loop)
+            for task in tasks:
+                task.cancel()
+            self._loop.run_until_complete(asyncio.wait(tasks) if tasks else asyncio.sleep(0))
+        finally:
+            self._loop.close()
 
     def lay(self, name: str, target_port: int = 0) -> CutLine:
         """`target_port` may be told later, for whoever has to know the line's own port before it listens."""

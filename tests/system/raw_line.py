@@ -17,16 +17,20 @@ class RawLine:
 
     def __init__(self, server: Place, token: str, *, receive_buffer: int = 0, greeted: bool = True) -> None:
         self.socket = socket.socket()
-        self.socket.settimeout(ANSWER_S)
-        if receive_buffer:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-        self.socket.connect((server.host, server.port))
-        self.socket.sendall(handshake(token))
         self._buffer = b""
-        head = self._until(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 101 "), head
-        if greeted:
-            assert self.frame()["type"] == "connection_established"
+        try:
+            self.socket.settimeout(ANSWER_S)
+            if receive_buffer:
+                self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            self.socket.connect((server.host, server.port))
+            self.socket.sendall(handshake(token))
+            head = self._until(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 101 "), head
+            if greeted:
+                assert self.frame()["type"] == "connection_established"
+        except BaseException:
+            self.socket.close()
+            raise
 
     def __enter__(self) -> "RawLine":
         return self

@@ -5,6 +5,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -72,19 +73,24 @@ async def _one_connection(server: ServerProcess, person: Person, fuzzer: Fuzzer,
     life = fuzzer.life(PER_CONNECTION_MAX)
     rubbish = fuzzer.rubbish() if fuzzer.chance() < RUBBISH_RATIO else b""
     reader, writer = await asyncio.open_connection(server.host, server.port, limit=2**24)
-    async with asyncio.timeout(60):
-        writer.write(handshake(person.access_token))
-        received = await reader.readuntil(b'"sync_limit_max":500}}')
-        writer.write(b"".join(map(framed, life)) + framed(fuzzer.last(MARK)))
-        received += await _read_until(reader, MARK, b'"type":"connection_closing"')
-        closed = b'"type":"connection_closing"' in received
-        if rubbish:
-            writer.write(rubbish)
-        if fuzzer.chance() < 0.5:
-            writer.write(framed(b"\x03\xe8", CLOSE))
-        writer.write_eof()
-        received += await _read_until(reader)
-    writer.close()
+    try:
+        async with asyncio.timeout(60):
+            writer.write(handshake(person.access_token))
+            received = await reader.readuntil(b'"sync_limit_max":500}}')
+            writer.write(b"".join(map(framed, life)) + framed(fuzzer.last(MARK)))
+            received += await _read_until(reader, MARK, b'"type":"connection_closing"')
+            closed = b'"type":"connection_closing"' in received
+            if rubbish:
+                writer.write(rubbish)
+            if fuzzer.chance() < 0.5:
+                writer.write(framed(b"\x03\xe8", CLOSE))
+            writer.write_eof()
+            received += await _read_until(reader)
+    finally:
+        # What the server did not read any more stays unwritten: a mere `close` would wait for it beyond this loop.
+        writer.transport.abort()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
     sent.frames += len(life) + bool(rubbish)
     sent.ends["closed" if closed else "rubbish" if rubbish else "left"] += 1
     for kind in re.findall(rb'"(?:type|code|reason)":"([A-Za-z_]+)"', received):

@@ -6,6 +6,7 @@
 import asyncio
 import functools
 import inspect
+import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 
@@ -178,6 +179,7 @@ class House:
         )
         self.front = Front(self.gateway, app or hello, admission, self.clock, observe=self.seen)
         self.port = 0
+        self._peers: list[Peer] = []
         for user_id in (ANN, BOB):
             row = Membership(
                 chat_id=CHAT, user_id=user_id, role=Role.MEMBER, joined_at="2026-01-30T14:30:00.000Z", added_by=ANN
@@ -186,11 +188,13 @@ class House:
         counter = Standing(allocated=0, published_through=0, published_message=0, members_version=1, dirty_at_ms=None)
         self.store.put_counter(CHAT, counter)
 
-    async def open(self) -> None:
+    async def open(self, *, tls: ssl.SSLContext | None = None) -> None:
         await self.gateway.start()
-        ((_, self.port),) = await self.front.serve("127.0.0.1", 0)
+        ((_, self.port),) = await self.front.serve("127.0.0.1", 0, ssl=tls)
 
     async def close(self) -> None:
+        for peer in self._peers:
+            await peer.end()
         await self.front.close()
         await self.gateway.stop()
         await self.ingest.drain()
@@ -209,9 +213,11 @@ class House:
                 assert (await read(socket))["type"] == "connection_established"
             yield socket
 
-    async def dial(self) -> "Peer":
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        return Peer(reader, writer)
+    async def dial(self, *, tls: ssl.SSLContext | None = None) -> "Peer":
+        """Ended with the house at the latest."""
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls))
+        self._peers.append(peer)
+        return peer
 
     async def ask(self, request: bytes) -> "HttpAnswer":
         """One request on a connection of its own."""
@@ -246,9 +252,10 @@ async def house(
     lifted: bool = True,
     origins: tuple[str, ...] | None = None,
     trusted_proxies: tuple[Network, ...] = (),
+    tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[House]:
     built = House(app, lifted=lifted, origins=origins, trusted_proxies=trusted_proxies)
-    await built.open()
+    await built.open(tls=tls)
     try:
         yield built
     finally:
@@ -343,6 +350,12 @@ class Peer:
 
     async def close(self) -> None:
         self.writer.close()
+        with suppress(ConnectionError):
+            await self.writer.wait_closed()
+
+    async def end(self) -> None:
+        """However much is not written yet."""
+        self.writer.transport.abort()
         with suppress(ConnectionError):
             await self.writer.wait_closed()
 

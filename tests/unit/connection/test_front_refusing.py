@@ -120,7 +120,7 @@ async def test_a_head_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch,
 
 @on_both_loops
 async def test_a_head_that_dribbles_gets_no_more_time_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HANDSHAKE_S", 0.1)
+    monkeypatch.setattr(limits, "HANDSHAKE_S", 0.5)
     async with house() as home:
         peer = await home.dial()
         peer.send(GET)

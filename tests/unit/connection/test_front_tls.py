@@ -1,6 +1,5 @@
 """The same door with TLS: nothing of it may depend on a plain transport."""
 
-import asyncio
 import datetime
 import ssl
 from pathlib import Path
@@ -12,17 +11,18 @@ from cryptography.x509.oid import NameOID
 from websockets.asyncio.client import connect
 
 from tests.unit.connection.doubles import CHAT, UUID
-from tests.unit.connection.house import DEVICE, House, Peer, on_both_loops, read
+from tests.unit.connection.house import DEVICE, House, house, on_both_loops, read
 
 
 @on_both_loops
 async def test_rest_and_websocket_work_over_tls_and_end_politely(tmp_path: Path) -> None:
     server, client = contexts(tmp_path)
-    home = House()
-    await home.gateway.start()
-    ((_, port),) = await home.front.serve("127.0.0.1", 0, ssl=server)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
-    peer = Peer(reader, writer)
+    async with house(tls=server) as home:
+        await _talk_politely(home, client)
+
+
+async def _talk_politely(home: House, client: ssl.SSLContext) -> None:
+    peer = await home.dial(tls=client)
     for _ in range(2):
         peer.send(b"POST /hi HTTP/1.1\r\nHost: here\r\nContent-Length: 3\r\n\r\nabc")
         assert (await peer.answer()).body == b"POST /hi abc"
@@ -30,7 +30,7 @@ async def test_rest_and_websocket_work_over_tls_and_end_politely(tmp_path: Path)
     assert (await peer.rest()).endswith(b"GET /hi ")
     await peer.close()
     headers = {"Authorization": "Bearer ann", "X-Device-ID": DEVICE}
-    async with connect(f"wss://127.0.0.1:{port}/v1/ws", ssl=client, additional_headers=headers) as socket:
+    async with connect(f"wss://127.0.0.1:{home.port}/v1/ws", ssl=client, additional_headers=headers) as socket:
         assert (await read(socket))["type"] == "connection_established"
         await socket.send(
             f'{{"type":"send_message","client_message_id":"{UUID}","chat_id":"{CHAT}","content":"{"x" * 4000}"}}'
@@ -40,7 +40,6 @@ async def test_rest_and_websocket_work_over_tls_and_end_politely(tmp_path: Path)
         assert (await read(socket))["reason"] == "server_shutdown"
         await socket.wait_closed()
         assert socket.close_code == 1001
-    await home.close()
 
 
 def contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:

@@ -5,6 +5,8 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from tests.support import listeners
+
 Respond = Callable[["Server", int, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -33,7 +35,7 @@ class Server:
 @asynccontextmanager
 async def serving(respond: Respond, tls: ssl.SSLContext | None = None) -> AsyncIterator[Server]:
     """`respond` is called for each request, with its number. A connection ends when it returns after closing."""
-    server, tasks = Server(), list[asyncio.Task[None]]()
+    server, tasks, accepted = Server(), list[asyncio.Task[None]](), list[asyncio.StreamWriter]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         bodies: list[bytes] = []
@@ -54,6 +56,7 @@ async def serving(respond: Respond, tls: ssl.SSLContext | None = None) -> AsyncI
             writer.close()
 
     def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.append(writer)
         tasks.append(asyncio.create_task(serve(reader, writer)))
 
     listener = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=tls)
@@ -61,7 +64,7 @@ async def serving(respond: Respond, tls: ssl.SSLContext | None = None) -> AsyncI
     try:
         yield server
     finally:
-        listener.close()
+        await listeners.end(listener, accepted)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

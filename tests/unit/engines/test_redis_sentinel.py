@@ -129,11 +129,13 @@ async def test_a_sentinel_that_hangs_is_passed_over(
 
 async def until_it_knows_a_replica(sentinel: Sentinel) -> None:
     reader, writer = await asyncio.open_connection(HOST, sentinel.port)
-    async with asyncio.timeout(FAILOVER_S):
-        while True:
-            writer.write(f"SENTINEL REPLICAS {SERVICE}\r\n".encode())
-            if (await reader.readline()).strip() != b"*0":
-                break
-            await asyncio.sleep(0.05)
-    writer.close()
-    await writer.wait_closed()
+    try:
+        async with asyncio.timeout(FAILOVER_S):
+            while True:
+                writer.write(f"SENTINEL REPLICAS {SERVICE}\r\n".encode())
+                if (await reader.readline()).strip() != b"*0":
+                    break
+                await asyncio.sleep(0.05)
+    finally:
+        writer.close()
+        await writer.wait_closed()

@@ -47,10 +47,12 @@ def _world(server: Server) -> EmbeddedWorld:
 
 async def _get(port: int, path: str) -> tuple[int, bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-    writer.close()
-    await writer.wait_closed()
+    try:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    finally:
+        writer.close()
+        await writer.wait_closed()
     return int(head.split()[1]), body
 
 
