@@ -1,7 +1,8 @@
 """A pytest plugin: a test that leaves something open fails itself, and not the test during which it is collected.
 
 After each test the garbage is collected: what nobody closed warns then, as ever (`ResourceWarning`, an error here), in
-the teardown of the test that made it. A thread that the test started and did not end is found as well.
+the teardown of the test that made it. Threads that outlive their module are found as well: a fixture may have started
+them for all tests of it.
 
 What was imported by the end of the collection is frozen: it is never garbage, and looking at it again after each test
 would cost some 50 ms. Without it a collection takes about 1 ms.
@@ -20,29 +21,24 @@ LASTING_THREADS = ("engines",)  # starts real engines, for all tests of a proces
 
 
 def pytest_collection_finish() -> None:
+    _started.update(dict.fromkeys(threading.enumerate(), ""))  # those of pytest's plugins
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_setup() -> Generator[None, object, object]:
-    _threads.clear()
-    _threads.update(threading.enumerate())
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
     """Outermost: all fixtures that end with this test have ended."""
     result = yield
     if isinstance(item, pytest.Function):
         item.funcargs.clear()  # what fixtures yielded
-    if left := [*_unclosed(), *_running()]:
-        pytest.fail("this test left something open:\n" + "\n".join(left), pytrace=False)
+    left = _unclosed()
+    _note_threads(item)
+    if nextitem is None or nextitem.path != item.path:
+        left += _running()
+    if left:
+        pytest.fail("something was left open:\n" + "\n".join(left), pytrace=False)
     return result
-
-
-_threads: set[threading.Thread] = set()  # those that lived before the test
 
 
 def _unclosed() -> list[str]:
@@ -64,9 +60,23 @@ def _collected() -> Generator[list[str], None, None]:
         sys.unraisablehook = before
 
 
+_started: dict[threading.Thread, str] = {threading.main_thread(): ""}  # threads, by the test that started them
+
+
+def _note_threads(item: pytest.Item) -> None:
+    for thread in threading.enumerate():
+        _started.setdefault(thread, item.nodeid)
+
+
 def _running() -> list[str]:
-    started = [each for each in threading.enumerate() if each not in _threads]
-    for thread in started:
-        if not thread.name.startswith(LASTING_THREADS):
-            thread.join(THREAD_ENDS_S)
-    return [repr(each) for each in started if each.is_alive() and not each.name.startswith(LASTING_THREADS)]
+    left: list[str] = []
+    for thread, test in list(_started.items()):
+        if not test or thread.name.startswith(LASTING_THREADS):
+            continue
+        thread.join(THREAD_ENDS_S)
+        if thread.is_alive():
+            left.append(f"{thread!r} since {test}")
+            _started[thread] = ""  # said once
+        else:
+            del _started[thread]
+    return left

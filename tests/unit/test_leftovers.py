@@ -1,6 +1,7 @@
 """A test that leaves something open fails itself, and not another one."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -57,21 +58,43 @@ def test_guilty():
     cycle = [subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)]
     cycle.append(cycle)
 """,
-    "a thread": """
-import threading
-go = threading.Event()
-def test_guilty():
-    threading.Thread(target=go.wait, daemon=True).start()
-""",
 }
+STARTS_A_THREAD = """
+import threading
+def test_guilty():
+    threading.Thread(target=threading.Event().wait, name="left", daemon=True).start()
+"""
+ENDS_ITS_THREAD = """
+import pytest, threading
+@pytest.fixture(scope="module")
+def served():
+    end = threading.Event()
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    yield
+    end.set()
+    thread.join()
+def test_tidy(served):
+    pass
+"""
 
 
 @pytest.mark.parametrize("left_open", LEFT_OPEN.values(), ids=list(LEFT_OPEN))
 def test_a_test_that_leaves_something_open_fails_itself(tmp_path: Path, left_open: str) -> None:
     found = outcome(tmp_path, left_open + INNOCENT)
     assert "ERROR test_it.py::test_guilty" in found
-    assert "this test left something open" in found
+    assert "something was left open" in found
     assert "test_innocent" not in found
+
+
+def test_a_thread_that_outlives_its_module_is_found_and_its_test_named(tmp_path: Path) -> None:
+    found = outcome(tmp_path, STARTS_A_THREAD + INNOCENT)
+    assert "ERROR test_it.py::test_innocent" in found
+    assert re.search(r"Thread\(left, .* since test_it.py::test_guilty", found)
+
+
+def test_a_thread_of_a_fixture_that_ends_with_its_module_is_no_leftover(tmp_path: Path) -> None:
+    assert "2 passed" in outcome(tmp_path, ENDS_ITS_THREAD + INNOCENT)
 
 
 def test_a_test_that_closes_everything_passes(tmp_path: Path) -> None:
