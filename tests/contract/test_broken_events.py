@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tests.contract import broken_events, test_directory, test_event_log, test_event_reader, test_push
+from tests.contract import broken_events, broken_routing, test_directory, test_event_log, test_event_reader, test_push
 from tests.contract.event_engines import E, Suite, keep
 
 Rejection = Callable[[], Awaitable[None]]
@@ -51,27 +51,27 @@ BROKEN = (
     broken(_READS, broken_events.SkippingRecords, "records_come_in_offset_order_and_none_is_left_out"),
     broken(_READS, broken_events.IgnoringTheLimit, "a_poll_returns_no_more_than_its_limit"),
     broken(_READS, broken_events.Oversleeping, "a_poll_waits_for_the_first_record_and_then_returns_it"),
-    broken(_ROUTES, broken_events.FindingTheExpired, "a_registration_is_found_for_its_lifetime_and_not_longer"),
-    broken(_ROUTES, broken_events.RevivingSiblings, "a_living_device_does_not_revive_a_dead_one"),
-    broken(_ROUTES, broken_events.KeepingTheDeadListed, "a_living_device_does_not_revive_a_dead_one"),
-    broken(_ROUTES, broken_events.OnlyExpiring, "a_heartbeat_rebuilds_the_registration_after_a_loss"),
-    broken(_ROUTES, broken_events.DroppingTheUser, "an_unregistered_connection_is_gone_and_its_siblings_stay"),
+    broken(_ROUTES, broken_routing.FindingTheExpired, "a_registration_is_found_for_its_lifetime_and_not_longer"),
+    broken(_ROUTES, broken_routing.RevivingSiblings, "a_living_device_does_not_revive_a_dead_one"),
+    broken(_ROUTES, broken_routing.KeepingTheDeadListed, "a_living_device_does_not_revive_a_dead_one"),
+    broken(_ROUTES, broken_routing.OnlyExpiring, "a_heartbeat_rebuilds_the_registration_after_a_loss"),
+    broken(_ROUTES, broken_routing.DroppingTheUser, "an_unregistered_connection_is_gone_and_its_siblings_stay"),
     broken(
         _ROUTES,
-        broken_events.RevivingTheUnregistered,
+        broken_routing.RevivingTheUnregistered,
         "a_renewal_that_is_applied_after_the_unregistering_changes_nothing",
     ),
-    broken(_ROUTES, broken_events.KeepingTheOldVersion, "a_new_list_replaces_the_old_one_together_with_its_version"),
-    broken(_ROUTES, broken_events.AddingToTheOldList, "a_new_list_replaces_the_old_one_together_with_its_version"),
-    broken(_ROUTES, broken_events.CachingForEver, "cached_members_are_forgotten_after_their_lifetime"),
-    broken(_ROUTES, broken_events.CachingNobody, "an_empty_list_is_not_cached_and_leaves_nothing_old_behind"),
-    broken(_ROUTES, broken_events.ForgettingNothing, "forgotten_members_are_not_found"),
-    broken(_PUSHES, broken_events.DroppingSilently, "a_broken_subscription_says_so_before_and_after_the_loss"),
-    broken(_PUSHES, broken_events.PushingBackwards, "parcels_arrive_once_and_in_the_order_of_their_publication"),
-    broken(_PUSHES, broken_events.PushingTwice, "parcels_arrive_once_and_in_the_order_of_their_publication"),
-    broken(_PUSHES, broken_events.HearingGhosts, "each_gateway_gets_its_own_parcels_and_silence_is_reported"),
-    broken(_PUSHES, broken_events.StayingSubscribed, "after_unsubscribe_the_receiver_hears_nothing"),
-    broken(_PUSHES, broken_events.SubscribingLater, "a_parcel_published_after_subscribe_returned_arrives_whole"),
+    broken(_ROUTES, broken_routing.KeepingTheOldVersion, "a_new_list_replaces_the_old_one_together_with_its_version"),
+    broken(_ROUTES, broken_routing.AddingToTheOldList, "a_new_list_replaces_the_old_one_together_with_its_version"),
+    broken(_ROUTES, broken_routing.CachingForEver, "cached_members_are_forgotten_after_their_lifetime"),
+    broken(_ROUTES, broken_routing.CachingNobody, "an_empty_list_is_not_cached_and_leaves_nothing_old_behind"),
+    broken(_ROUTES, broken_routing.ForgettingNothing, "forgotten_members_are_not_found"),
+    broken(_PUSHES, broken_routing.DroppingSilently, "a_broken_subscription_says_so_before_and_after_the_loss"),
+    broken(_PUSHES, broken_routing.PushingBackwards, "parcels_arrive_once_and_in_the_order_of_their_publication"),
+    broken(_PUSHES, broken_routing.PushingTwice, "parcels_arrive_once_and_in_the_order_of_their_publication"),
+    broken(_PUSHES, broken_routing.HearingGhosts, "each_gateway_gets_its_own_parcels_and_silence_is_reported"),
+    broken(_PUSHES, broken_routing.StayingSubscribed, "after_unsubscribe_the_receiver_hears_nothing"),
+    broken(_PUSHES, broken_routing.SubscribingLater, "a_parcel_published_after_subscribe_returned_arrives_whole"),
 )
 
 

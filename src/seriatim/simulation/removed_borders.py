@@ -50,7 +50,7 @@ def successes_forgive_nothing() -> Sequence[Patch]:
     return [(Breaker, "succeeded", deciding)]
 
 
-def one_chat_shuts_the_door() -> Sequence[Patch]:
+def one_chat_opens_the_breaker() -> Sequence[Patch]:
     return [(StoreGuard, "_failed", _every_failure)]
 
 
