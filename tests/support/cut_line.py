@@ -12,13 +12,13 @@ class CutLine:
     """`deaf`: connections stand, and nothing passes in either direction, as after a cable was pulled.
 
     `delay_s`: how much later everything arrives, in both directions. `target_port` may be set after the start.
-    `reset_at`: the next connection on which these bytes are sent breaks then, once.
+    `reset_at`: the next connection on which all of these are sent at once breaks then, and they are forgotten.
     """
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
         self.delay_s = 0.0
-        self.reset_at: bytes | None = None
+        self.reset_at: tuple[bytes, ...] = ()
         self._server: asyncio.Server | None = None
         self._cut = asyncio.Event()
         self._open = asyncio.Event()
@@ -105,8 +105,8 @@ class CutLine:
         try:
             while data := await reader.read(65_536):
                 self.chunks_sent += counted
-                if counted and self.reset_at is not None and self.reset_at in data:
-                    self.reset_at = None
+                if counted and self.reset_at and all(each in data for each in self.reset_at):
+                    self.reset_at = ()
                     return
                 await late.put((loop.time() + self.delay_s, data))
             await late.put((loop.time() + self.delay_s, b""))

@@ -30,6 +30,7 @@ class Crowd:
     def __init__(self, deployment: Deployment, broken: Process) -> None:
         self._deployment = deployment
         self._broken = f"127.0.0.1:{broken.rpc_port}"
+        self.chat_id = ""
         self._waiting = 0
         self._over = False
         self._phones: list[Phone] = []
@@ -40,6 +41,7 @@ class Crowd:
     async def __aenter__(self) -> "Crowd":
         people = await asyncio.to_thread(self._people)
         chats = await asyncio.to_thread(self._chats, people)
+        self.chat_id = chats[0]
         self._phones = [Phone(person) for person in people]
         await asyncio.gather(*(phone.connect() for phone in self._phones))
         many, calm = self._phones[:PHONES], self._phones[PHONES:]

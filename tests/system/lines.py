@@ -66,14 +66,11 @@ class Lines:
         for line in self._laid[name]:
             line.delay_s = seconds
 
-    def reset_one(self, name: str, at: bytes) -> None:
-        """The next connection breaks on which these bytes are sent; returns when it has."""
+    def reset_one(self, name: str, *at: bytes) -> Callable[[], bool]:
+        """The next connection breaks on which all of these are sent at once. What is returned says whether it has."""
         [line] = self._laid[name]
         line.reset_at = at
-        deadline = time.monotonic() + START_S
-        while line.reset_at is not None:
-            assert time.monotonic() < deadline, "such a thing is never sent"
-            time.sleep(0.01)
+        return lambda: not line.reset_at
 
     def traffic(self, name: str) -> int:
         """A number that grows with everything that goes this way, or tries to."""
@@ -120,9 +117,9 @@ class BehindALine:
     def resume(self) -> None:
         self._engine.resume()
 
-    def reset_one(self, at: bytes) -> None:
-        """One call of all, at the moment in which it is made."""
-        self._lines.reset_one(self._line, at)
+    def reset_one(self, *at: bytes) -> Callable[[], bool]:
+        """The next call that has all of these in it. What is returned says whether there was one."""
+        return self._lines.reset_one(self._line, *at)
 
     def _fall_silent(self) -> None:
         self._lines.cut(self._line)

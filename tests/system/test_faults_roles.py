@@ -117,8 +117,14 @@ async def test_b2_an_ingest_that_stands_still_for_8_seconds_refuses_no_chat_of_t
 async def test_b2_one_reset_of_one_lookup_refuses_nothing(stage: Stage, dynamodb: BehindALine) -> None:
     broken = stage.deployment.ingests[0]
     async with stage.enduring(CROWDED["reset"]) as storm, Crowd(stage.deployment, broken) as crowd:
-        storm.begins()
-        await asyncio.to_thread(dynamodb.reset_one, b"BatchGetItem")
+        broken.signal(signal.SIGSTOP)  # for a moment, so that one lookup is about many drafts
+        try:
+            await crowd.all_wait()
+            storm.begins()
+            was_reset = dynamodb.reset_one(b"BatchGetItem", crowd.chat_id.encode())
+        finally:
+            broken.signal(signal.SIGCONT)
+        await storm.talk.until(was_reset, "a lookup of the crowd is reset")
         storm.over()
         await crowd.calm_goes_on()
     assert crowd.calm_was_refused_s() <= REFUSED_S, crowd.calm_refusals
