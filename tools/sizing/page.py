@@ -14,6 +14,7 @@ LOADS: Mapping[str, Load] = {
     "24 writers, batches of 24": Load(batch=24, senders=24),
     "one fast writer, batches of 24": Load(batch=24, senders=1),
 }
+CHATS_OF_A_USER = 50
 CONTENTS_BYTES = (50, 200, 700, 2000, 4096)
 BATCHES = (1, 2, 4, 8, 16, 24, 32)
 
@@ -68,6 +69,12 @@ def by_role() -> str:
         ("ingest", "a message, 24 writers", *_units(model.ours(many)), "each message"),
         ("ingest", "an acknowledgement", *_units(ack), f"at most every {limits.CLIENT_ACK_EVERY_S:.0f} s per device"),
         ("ingest", "the head of a chat", "0.01", "1", "0", _probes()),
+        (
+            "ingest",
+            f"the new chats of a user with {CHATS_OF_A_USER}",
+            *_units(model.new_chats(CHATS_OF_A_USER)),
+            _lists(),
+        ),
         ("ingest", "looking for chats left behind", *_units(sweeps), "per process and month, whatever is sent"),
         ("fanout", f"the members of a chat of {load.members}", *_units(refill), _refills()),
         ("api", "a message", "0", "0", "0", "REST sends none; history and lists are reads by ingest and by key"),
@@ -116,6 +123,11 @@ def _number(value: float) -> str:
 
 def _bytes(load: Load) -> str:
     return f"{model.event_bytes(load)} B"
+
+
+def _lists() -> str:
+    first, last = limits.NEW_CHATS_EVERY_S, limits.NEW_CHATS_EVERY_S + limits.NEW_CHATS_SPREAD_S
+    return f"every {first:.0f} to {last:.0f} s per gateway and user who is connected there"
 
 
 def _probes() -> str:

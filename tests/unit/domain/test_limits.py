@@ -93,3 +93,8 @@ def test_no_limit_is_set_twice() -> None:
 def _names() -> list[str]:
     """As written in the module; looking at its variables would hide a second assignment."""
     return re.findall(r"^([A-Z0-9_]+) = ", Path(limits.__file__).read_text(), re.MULTILINE)
+
+
+def test_new_chats_are_looked_for_within_the_bound_of_the_probe() -> None:
+    longest_s = limits.NEW_CHATS_EVERY_S + limits.NEW_CHATS_SPREAD_S + limits.NEW_CHATS_TICK_S
+    assert longest_s + limits.PERSIST_DEADLINE_S < limits.PROBE_INTERVAL_MAX_S
