@@ -18,6 +18,7 @@ class Notes(DurabilityObserver):
         self.collisions: list[int] = []
         self.missing_counters: list[str] = []
         self.unreadable: list[tuple[str, str]] = []
+        self.beyond_end: list[tuple[str, int, int]] = []
         self.settled: list[str] = []
         self.failures: list[BaseException] = []
 
@@ -53,6 +54,9 @@ class Notes(DurabilityObserver):
 
     def row_unreadable(self, chat_id: str, error: SeriatimError) -> None:
         self.unreadable.append((chat_id, error.message))
+
+    def cursor_beyond_end(self, chat_id: str, cursor: int, end: int) -> None:
+        self.beyond_end.append((chat_id, cursor, end))
 
     def reconciled(self, chat_id: str) -> None:
         self.settled.append(chat_id)

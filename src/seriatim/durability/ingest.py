@@ -57,7 +57,7 @@ class Ingest:
         self._events = GuardedWriter(events, self._breaker, clock)
         self._guard = StoreGuard(self._store_breaker if one_step is None else None, clock)
         self._prefix = PrefixReader(log, clock, self._observe)
-        self._reads = MemberReads(log, self._prefix, clock)
+        self._reads = MemberReads(log, self._prefix, clock, self._observe)
         self._receipts = Receipts(log, clock)
         self._pipelines: dict[str, ChatPipeline] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}

@@ -41,6 +41,9 @@ class DurabilityObserver:
     def row_unreadable(self, chat_id: str, error: SeriatimError) -> None:
         """A row of this chat cannot be read, and `error` says why. What needs the row fails until it is mended."""
 
+    def cursor_beyond_end(self, chat_id: str, cursor: int, end: int) -> None:
+        """A member's device claims to have this chat up to `cursor`, and it ends at `end`: an old copy was restored?"""
+
     def reconciled(self, chat_id: str) -> None:
         """A chat left unpublished by its owner was settled."""
 

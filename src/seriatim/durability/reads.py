@@ -3,6 +3,7 @@
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, ServiceUnavailable
 from seriatim.domain.message import Message
+from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.patience import Deadline
 from seriatim.durability.prefix import PrefixReader
 from seriatim.ports.clock import Clock
@@ -11,10 +12,11 @@ from seriatim.ports.message_log import MessageLog
 
 
 class MemberReads:
-    def __init__(self, log: MessageLog, prefix: PrefixReader, clock: Clock) -> None:
+    def __init__(self, log: MessageLog, prefix: PrefixReader, clock: Clock, observe: DurabilityObserver) -> None:
         self._log = log
         self._prefix = prefix
         self._clock = clock
+        self._observe = observe
 
     async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
         """The stable prefix above `after`. A cursor that nobody was given, as beyond the end, is corrected downwards.
@@ -28,6 +30,8 @@ class MemberReads:
         if sealable:
             page, _ = await self._page(chat_id, after, limit, deadline, sealing=True)
             await self._check_member(user_id, chat_id, deadline)
+        if page.through < after:
+            self._observe.cursor_beyond_end(chat_id, after, page.through)
         return page
 
     async def read_back(

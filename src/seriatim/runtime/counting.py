@@ -81,7 +81,7 @@ class DurabilityCounts(DurabilityObserver):
         self.hits = self.conflicts = self.throttles = 0
         self.events_republished = self.slots_sealed = self.chats_reconciled = 0
         self.duplicate_sequences = self.counters_missing = self.rows_unreadable = self.failures = 0
-        self.overtaken = self.behind = 0
+        self.overtaken = self.behind = self.cursors_beyond_end = 0
         self.hot = HotChats()
         self._seldom = Seldom(_log, every_s=TOLD_EVERY_S)
 
@@ -146,6 +146,18 @@ class DurabilityCounts(DurabilityObserver):
             chat_id=chat_id,
             reason=error.message,
             next_step="this chat waits, all others go on; take a backup, then run `seriatim check`",
+        )
+
+    def cursor_beyond_end(self, chat_id: str, cursor: int, end: int) -> None:
+        self.cursors_beyond_end += 1
+        self._seldom.log(
+            logging.WARNING,
+            "cursor_beyond_end",
+            chat_id=chat_id,
+            cursor=cursor,
+            end=end,
+            next_step="many of these mean that an old copy of the data was restored: devices do not show new messages "
+            "under numbers that they have; see Backup in docs/operating.md",
         )
 
     def reconciled(self, chat_id: str) -> None:

@@ -139,6 +139,11 @@ class Metrics(Collector):
             "SEV-2: a row of a chat could not be read; that chat waits, all others go on",
             counts.rows_unreadable,
         )
+        yield self._counter(
+            "durability_cursors_beyond_end",
+            "Syncs of devices that have more of a chat than the store; many after a restore",
+            counts.cursors_beyond_end,
+        )
         yield self._gauge("durability_dynamodb_available", "1 while the store answers", live.store_available)
         yield self._gauge("durability_kafka_available", "1 while the event log takes events", live.events_available)
         yield self._timings("durability_persist_latency", "From admission of a send to its ack", counts.persist)

@@ -106,6 +106,19 @@ async def test_a_cursor_beyond_the_end_is_told_the_true_end(bench: Bench) -> Non
 
 
 @simulated
+async def test_operators_hear_of_a_members_cursor_beyond_the_end_as_after_a_restore(bench: Bench) -> None:
+    bench.given_messages(5)
+    node = bench.node()
+    for after in (0, 4, 5):
+        await _read(node, after=after)
+    with pytest.raises(NotAMember):
+        await node.ingest.read(EVE, CHAT, after=9, limit=10, timeout_s=5)
+    assert node.notes.beyond_end == []
+    await _read(node, after=9)
+    assert node.notes.beyond_end == [(CHAT, 9, 5)]
+
+
+@simulated
 async def test_a_cursor_at_the_end_stays_there(bench: Bench) -> None:
     bench.given_messages(5)
     page = await _read(bench.node(), after=5)

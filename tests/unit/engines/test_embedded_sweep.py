@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.domain.errors import Throttled
-from seriatim.domain.limits import EVENT_RETENTION_S, KEY_LIFETIME_S, SWEEP_PACE
+from seriatim.domain.limits import EVENT_RETENTION_S, KEY_LIFETIME_S, SWEEP_PACE_MAX_RATIO
 from seriatim.engines.embedded import rows
 from seriatim.engines.embedded import writer as writer_module
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
@@ -92,7 +92,7 @@ async def test_a_wall_clock_days_ahead_removes_no_live_key_and_no_event_even_ove
     sweeper = CautiousSweeper(*await process.start(), clock)
     assert [await sweeper.sweep(clock.now_ms()) for _ in range(3)] == [held_back] * 3
     # In the end it is believed: there were days to correct it.
-    clock.advance(30 * DAY_MS / 1000 / (SWEEP_PACE - 1))
+    clock.advance(30 * DAY_MS / 1000 / (SWEEP_PACE_MAX_RATIO - 1))
     assert await sweeper.sweep(clock.now_ms()) == Swept(1, 1)
 
 
@@ -104,5 +104,5 @@ async def test_a_server_that_was_down_for_long_removes_what_expired_a_little_lat
     clock.advance(3600)
     sweeper = CautiousSweeper(*await process.start(), clock)
     assert (await sweeper.sweep(clock.now_ms())).keys == 0
-    clock.advance(101 / SWEEP_PACE)
+    clock.advance(101 / SWEEP_PACE_MAX_RATIO)
     assert (await sweeper.sweep(clock.now_ms())).keys == 1

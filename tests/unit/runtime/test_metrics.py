@@ -87,6 +87,7 @@ Told = Callable[[Metrics], object]
         (lambda m: m.durability.counter_missing("c"), "durability_counter_corruption_total", 1),
         (lambda m: m.durability.counter_missing("c"), "counter_missing_errors_total", 1),
         (lambda m: m.durability.row_unreadable("c", RowUnreadable("x")), "durability_rows_unreadable_total", 1),
+        (lambda m: m.durability.cursor_beyond_end("c", 9, 4), "durability_cursors_beyond_end_total", 1),
         (lambda m: m.durability.duplicate_sequence("c", 1), "durability_duplicate_sequence_total", 1),
         (lambda m: m.durability.refused_by_store("throttled"), "durability_dynamodb_throttle_count_total", 1),
         (lambda m: m.durability.persisted({"chat_1": 7}), "durability_messages_persisted_rate_total", 7),

@@ -14,7 +14,7 @@ from seriatim.domain.limits import (
     LETTER_RETENTION_S,
     STORE_TIMEOUT_S,
     SWEEP_NOTED_S,
-    SWEEP_PACE,
+    SWEEP_PACE_MAX_RATIO,
     SWEEP_ROWS_MAX,
 )
 from seriatim.engines.account_rules import code_kept_until_ms
@@ -123,7 +123,7 @@ class Sweeper:
 class CautiousSweeper:
     """A sweeper that does not believe a wall clock that runs ahead: what it removes is gone for good.
 
-    The believed time follows the wall clock, but at most SWEEP_PACE times as fast as the monotonic clock. The folder
+    The believed time follows the wall clock, but at most SWEEP_PACE_MAX_RATIO times as fast as the monotonic clock. The folder
     keeps it, so a restart does not make it jump either. After a long downtime old rows stay a little longer.
     """
 
@@ -147,7 +147,7 @@ class CautiousSweeper:
             noted = rows.NUMBER.found(self._disk.get(rows.SWEEP_TIME))
             self._believed_ms = now_ms if noted is None else min(now_ms, noted)
         else:
-            passed_ms = int(1000 * SWEEP_PACE * (self._looked_at - looked_at))
+            passed_ms = int(1000 * SWEEP_PACE_MAX_RATIO * (self._looked_at - looked_at))
             self._believed_ms = min(now_ms, self._believed_ms + passed_ms)
         if abs(self._believed_ms - self._noted_ms) >= 1000 * SWEEP_NOTED_S:
             self._writer.put_soon({rows.SWEEP_TIME: rows.NUMBER.encode(self._believed_ms)})
