@@ -10,7 +10,7 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.message import Draft, Receipt, Sealed, Slot
-from seriatim.durability import slots, verdicts
+from seriatim.durability import express, slots, verdicts
 from seriatim.durability.observe import DurabilityObserver
 from seriatim.durability.patience import Deadline, persistently
 from seriatim.durability.pipeline import ChatPipeline, Pending
@@ -153,6 +153,7 @@ def keys_belong_to_nobody(patch: pytest.MonkeyPatch) -> None:
         return judge_key(msgspec.structs.replace(draft, sender_id=key.sender_id), digest, key, member=member)
 
     patch.setattr(verdicts, "judge_key", of_anyone)
+    patch.setattr(express, "judge_key", of_anyone)
 
 
 # --- H15: ack beyond the end ---------------------------------------------------------------------------------------
@@ -177,6 +178,7 @@ def the_commit_checks_no_membership(patch: pytest.MonkeyPatch) -> None:
 
 def lookups_ignore_expiry(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(verdicts, "expired", lambda key, now_s: False)
+    patch.setattr(express, "expired", lambda key, now_s: False)
 
 
 def the_commit_ignores_expiry(patch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,13 @@ from tests.holes.removed_rules import (
     the_cursor_is_the_last_message,
     the_queue_is_a_stack,
 )
+from tests.holes.removed_rules_of_steps import (
+    a_step_checks_no_membership,
+    any_counter_is_trusted,
+    steps_begin_however_late,
+    steps_decide_the_last_first,
+    the_disk_is_waited_for,
+)
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, Outcome, draft
 from tests.support.holes import closed_by
 from tests.support.wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, Fate, late, with_before
@@ -83,7 +90,7 @@ async def test_h3_what_is_stored_below_goes_out_first_whoever_stored_it(bench: B
 # --- H4: overwrite -------------------------------------------------------------------------------------------------
 
 
-@closed_by(slots_are_put_unconditionally)
+@closed_by(slots_are_put_unconditionally, short=[any_counter_is_trusted])
 async def test_h4_a_counter_restored_too_low_overwrites_nothing(bench: Bench) -> None:
     bench.given_messages(3)
     before = bench.messages()
@@ -210,10 +217,10 @@ async def test_h15_a_bogus_ack_does_not_poison_the_watermark(bench: Bench) -> No
 # --- H19: removed between check and commit -------------------------------------------------------------------------
 
 
-@closed_by(the_commit_checks_no_membership)
+@closed_by(the_commit_checks_no_membership, short=[a_step_checks_no_membership])
 async def test_h19_nothing_of_a_removed_member_commits_after_the_removal(bench: Bench) -> None:
     node = bench.node()
-    node.wire.on("persist", with_before(lambda: bench.remove(BOB)))
+    node.on_commit(with_before(lambda: bench.remove(BOB)))
     outcome = await node.send(draft(1, "one last word", sender_id=BOB))
     assert isinstance(outcome, NotAMember)
     assert bench.contents() == []
@@ -222,7 +229,7 @@ async def test_h19_nothing_of_a_removed_member_commits_after_the_removal(bench: 
 # --- H20: lazy expiry ----------------------------------------------------------------------------------------------
 
 
-@closed_by(lookups_ignore_expiry, the_commit_ignores_expiry)
+@closed_by(lookups_ignore_expiry, the_commit_ignores_expiry, short=[lookups_ignore_expiry])
 async def test_h20_an_expired_key_that_was_not_removed_yet_is_absent(bench: Bench) -> None:
     bench.given_messages(1)
     bench.put_key(draft(1), bench.messages()[0], expires_in_s=0)
@@ -236,16 +243,16 @@ async def test_h20_an_expired_key_that_was_not_removed_yet_is_absent(bench: Benc
 @closed_by(every_cancellation_is_a_duplicate)
 async def test_h21_a_slot_sealed_under_its_writer_is_no_duplicate(bench: Bench) -> None:
     node = bench.node()
-    node.wire.on("persist", with_before(lambda: bench.put_tombstone(1)))
+    node.on_commit(with_before(lambda: bench.put_tombstone(1)))
     receipt = await node.stored(draft(1))
     assert (receipt.sequence, receipt.deduplicated) == (2, False)
     assert bench.contents() == ["text 1"]
 
 
-@closed_by(every_cancellation_is_a_duplicate)
+@closed_by(every_cancellation_is_a_duplicate, short=[a_step_checks_no_membership])
 async def test_h21_a_removed_sender_is_no_duplicate(bench: Bench) -> None:
     node = bench.node()
-    node.wire.on("persist", with_before(lambda: bench.remove(BOB)))
+    node.on_commit(with_before(lambda: bench.remove(BOB)))
     assert isinstance(await node.send(draft(1, sender_id=BOB)), NotAMember)
 
 
@@ -264,19 +271,19 @@ async def test_h22_one_attempt_burns_at_most_its_own_slot(bench: Bench) -> None:
 # --- H23: nested timeouts ------------------------------------------------------------------------------------------
 
 
-@closed_by(every_call_has_its_own_timeout)
+@closed_by(every_call_has_its_own_timeout, short=[the_disk_is_waited_for])
 async def test_h23_a_stuck_event_log_is_an_error_by_the_deadline(bench: Bench) -> None:
     node = bench.node()
-    node.events_wire.on("append", LOST_REQUEST)
+    node.on_publish(LOST_REQUEST)
     began = bench.loop.time()
     assert isinstance(await node.send(draft(1)), ServiceUnavailable)
     assert bench.loop.time() - began <= limits.PERSIST_DEADLINE_S
 
 
-@closed_by(every_call_has_its_own_timeout)
+@closed_by(every_call_has_its_own_timeout, short=[steps_begin_however_late])
 async def test_h23_nothing_is_begun_that_could_end_after_the_error(bench: Bench) -> None:
     node = bench.node()
-    node.wire.on("lookup", Fate(response_s=0.9))
+    node.on_lookup(late(0.9))
     outcome = await node.send(draft(1), within_s=1.0)
     assert isinstance(outcome, ServiceUnavailable)
     await asyncio.sleep(30)
@@ -306,7 +313,7 @@ async def test_h24_a_page_cut_by_its_weight_is_not_the_last(bench: Bench) -> Non
 # --- H25: one sender's order ---------------------------------------------------------------------------------------
 
 
-@closed_by(the_queue_is_a_stack)
+@closed_by(the_queue_is_a_stack, short=[steps_decide_the_last_first])
 async def test_h25_what_one_socket_sent_first_comes_first(bench: Bench) -> None:
     node = bench.node()
     answers: list[asyncio.Future[Outcome]] = []

@@ -23,17 +23,13 @@ from seriatim.durability.patience import Deadline
 from seriatim.durability.prefix import PrefixReader
 from seriatim.durability.publish import ChatPublisher
 from seriatim.durability.slots import SlotWriter
-from seriatim.engines.memory.catalog import MemoryCatalog
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.one_step import MemoryOneStep
-from seriatim.engines.memory.store import MemoryStore, StoreWatcher
-from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES, Partition, Record
+from seriatim.ports.event_log import MEMBERSHIPS, MESSAGES, Partition, Record
 from seriatim.ports.message_log import Key, Standing
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import EPOCH_MS, Process
+from tests.support.bench_engines import OnMemory
 from tests.support.notes import Notes
-from tests.support.wire import ScriptedWire
+from tests.support.wire import Fate, ScriptedWire
 
 CHAT = "chat_1"
 ANN, BOB, CID = "user_ann", "user_bob", "user_cid"  # Ann owns the chat, Bob and Cid are members
@@ -58,9 +54,11 @@ def simulated(schedule: Schedule) -> Callable[[], None]:
     return test
 
 
-def simulate(schedule: Schedule, *, seed: int = 1) -> None:
+def simulate(schedule: Schedule, *, seed: int = 1, on: "Callable[[type[Bench]], type[Bench]] | None" = None) -> None:
+    """`on`: the bench to take instead of this kind of bench."""
     loop = SimulatedLoop(Random(seed))
-    bench = Bench(loop)
+    kind: type[Bench] = getattr(schedule, "stage", Bench)
+    bench = (on(kind) if on is not None else kind)(loop)
     main = Process(loop, "test", random=Random(seed + 1)).spawn(schedule(bench))
     try:
         loop.run_until(HANGS_AFTER_S, main.done)
@@ -71,16 +69,16 @@ def simulate(schedule: Schedule, *, seed: int = 1) -> None:
         assert not loop.failures, loop.failures
     finally:
         loop.close()
+        bench.close()
 
 
-class Bench(StoreWatcher):
+class Bench(OnMemory):
     """One world: a store, an event log, and the processes a test starts on them."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self.loop = loop
-        self.store = MemoryStore(self)
-        self.broker = MemoryBroker({MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1}, self)
-        self.violations: list[str] = []
+        self.violations = []
+        self.store, self.broker = self.open_engines()
         self._filled: set[tuple[str, int]] = set()
         self._in_the_log: set[str] = set()
         self.add_chat(CHAT)
@@ -165,7 +163,7 @@ class Bench(StoreWatcher):
 
     def node(self, name: str = "ingest-1", *, skew_s: float = 0.0, one_step: bool = False) -> "Node":
         """`one_step`: its store takes whole sends. Such a store belongs to one process."""
-        return Node(self, name, skew_s, one_step)
+        return Node(self, name, skew_s, one_step or self.one_step)
 
     # --- what is there now -----------------------------------------------------------------------------------------
 
@@ -233,8 +231,11 @@ class Bench(StoreWatcher):
         elif holder.sender_id != draft.sender_id:
             self.violations.append(f"acknowledged to {draft.sender_id} what {holder.sender_id} wrote")
         published_by_hand = receipt.message_id.startswith("msg_old")
-        if receipt.message_id not in self._in_the_log and not published_by_hand:
+        if not published_by_hand and not self.is_published(receipt.message_id):
             self.violations.append(f"{receipt.sequence} was acknowledged before it was published")
+
+    def is_published(self, message_id: str) -> bool:
+        return message_id in self._in_the_log
 
     def check(self) -> None:
         for chat_id in self.store.chats:
@@ -267,19 +268,32 @@ class Node:
         self.clock = self.process.clock
         self.wire = ScriptedWire()
         self.events_wire = ScriptedWire()
-        self.log = MemoryMessageLog(bench.store, self.wire)
-        self.catalog = MemoryCatalog(bench.store, self.wire)
-        self.events = MemoryEventWriter(bench.broker, self.events_wire, self.clock.now_ms)
+        self.log = bench.message_log(self.wire)
+        self.catalog = bench.catalog(self.wire)
+        self.events = bench.event_writer(self.events_wire, self.clock)
         self.notes = Notes()
-        steps = MemoryOneStep(bench.store, bench.broker, self.wire, self.clock.now_ms)
         self.ingest = Ingest(
             log=self.log,
             events=self.events,
             clock=self.clock,
             producer_id=name,
-            one_step=steps if one_step else None,
+            one_step=bench.whole_sends(self.wire, self.clock) if one_step else None,
             observe=self.notes,
         )
+        self.one_step = one_step
+
+    def on_lookup(self, *fates: Fate) -> None:
+        """What becomes of the next looks at what a draft depends on. In one step all of these are the step's fate."""
+        self.wire.on("step" if self.one_step else "lookup", *fates)
+
+    def on_commit(self, *fates: Fate) -> None:
+        self.wire.on("step" if self.one_step else "persist", *fates)
+
+    def on_publish(self, *fates: Fate) -> None:
+        if self.one_step:
+            self.wire.on("step", *fates)
+        else:
+            self.events_wire.on("append", *fates)
 
     def submit(self, draft: Draft, *, within_s: float = limits.PERSIST_DEADLINE_S) -> asyncio.Future[Outcome]:
         """Submits, and watches that the answer comes once, in time, from outside, and tells the truth."""

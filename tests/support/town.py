@@ -4,9 +4,9 @@
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -18,10 +18,7 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import BadEvent, MessagePersisted, decode
 from seriatim.domain.message import Message
 from seriatim.domain.times import iso
-from seriatim.engines.memory.catalog import MemoryRoster
-from seriatim.engines.memory.consumer_group import MemoryEventReader
 from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter
 from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
 from seriatim.fanout.service import FanoutService
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Partition, Record
@@ -49,14 +46,14 @@ Story = Callable[["Town"], Coroutine[Any, Any, None]]
 
 
 def in_town(story: Story) -> Schedule:
-    """The story as a schedule: the town opens first, and is judged afterwards."""
+    """The story as a schedule, whose bench is a town: it opens first."""
 
-    async def schedule(bench: Bench) -> None:
-        town = Town(bench.loop)
+    async def schedule(town: Bench) -> None:
+        assert isinstance(town, Town)
         await town.open()
         await story(town)
-        town.check()
 
+    vars(schedule)["stage"] = Town
     schedule.__name__ = story.__name__
     schedule.__qualname__ = story.__qualname__
     schedule.__module__ = story.__module__
@@ -72,9 +69,10 @@ class Town(Bench):
     fanout: "FanoutHost"
     members: MembershipService
 
+    partitions: ClassVar[Mapping[str, int]] = {MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
+
     def __init__(self, loop: SimulatedLoop) -> None:
         super().__init__(loop)
-        self.broker = MemoryBroker({MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}, self)
         self.registry = MemoryRegistry()
         self.channels = MemoryChannels()
         self.calm = Faults(Random(1), Profile(name="calm", summary="nothing fails", half_way=0.0), duration_s=0.0)
@@ -297,9 +295,9 @@ class FanoutHost:
         self.notes = FanoutNotes()
         self.service: FanoutService = self.process.run(
             lambda: FanoutService(
-                MemoryEventReader(town.broker, self.events_wire, GROUP, name),
-                MemoryDeadLetterWriter(town.broker, self.letters_wire, clock.now_ms),
-                MemoryRoster(town.store, self.store_wire),
+                town.event_reader(self.events_wire, GROUP, name),
+                town.letter_writer(self.letters_wire, clock),
+                town.roster(self.store_wire),
                 MemoryDirectory(town.registry, self.directory_wire, clock.now_ms),
                 self.push,
                 clock,

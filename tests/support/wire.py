@@ -85,9 +85,7 @@ class ScriptedWire(Wire):
         finish: Callable[[], None] | None = None,
     ) -> T:
         loop = cast(SimulatedLoop, asyncio.get_running_loop())
-        self.calls.append(operation)
-        self.times.append(loop.time())
-        fate = self._fate(operation)
+        fate = self.fate_of(operation)
         if fate.refusal is not None:
             await asyncio.sleep(LATENCY_S)
             raise fate.refusal(f"{operation}: {fate.refusal.__name__}")
@@ -129,7 +127,10 @@ class ScriptedWire(Wire):
     def cut(self, count: int) -> int:
         return min(self.cuts.popleft(), count) if self.cuts else count
 
-    def _fate(self, operation: str) -> Fate:
+    def fate_of(self, operation: str) -> Fate:
+        """A call leaves now."""
+        self.calls.append(operation)
+        self.times.append(asyncio.get_running_loop().time())
         queued = self._next.get(operation)
         if queued:
             return queued.popleft()

@@ -1,0 +1,59 @@
+"""What a bench stands on: engines in memory, unless a subclass says otherwise."""
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
+from seriatim.engines.memory.consumer_group import MemoryEventReader
+from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.one_step import MemoryOneStep
+from seriatim.engines.memory.store import MemoryStore, StoreWatcher
+from seriatim.ports.catalog import Roster
+from seriatim.ports.clock import Clock
+from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES, DeadLetterWriter, EventReader, Partition, Record
+from seriatim.ports.one_step import OneStep
+from seriatim.simulation.loop import SimulatedLoop
+from tests.support.wire import ScriptedWire
+
+
+class OnMemory(StoreWatcher):
+    loop: SimulatedLoop
+    store: MemoryStore
+    broker: MemoryBroker
+    violations: list[str]
+    partitions: ClassVar[Mapping[str, int]] = {MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1}
+    one_step: ClassVar[bool] = False  # do sends take the short way, unless a test says otherwise?
+
+    def open_engines(self) -> tuple[MemoryStore, MemoryBroker]:
+        return MemoryStore(self), MemoryBroker(self.partitions, self)
+
+    def close(self) -> None:
+        """After the end of the loop."""
+
+    def appended(self, record: Record) -> None: ...
+
+    def committed(self, group: str, partition: Partition, next_offset: int) -> None: ...
+
+    # --- handles ------------------------------------------------------------------------------------------------------
+
+    def message_log(self, wire: ScriptedWire) -> MemoryMessageLog:
+        return MemoryMessageLog(self.store, wire)
+
+    def catalog(self, wire: ScriptedWire) -> MemoryCatalog:
+        return MemoryCatalog(self.store, wire)
+
+    def event_writer(self, wire: ScriptedWire, clock: Clock) -> MemoryEventWriter:
+        return MemoryEventWriter(self.broker, wire, clock.now_ms)
+
+    def whole_sends(self, wire: ScriptedWire, clock: Clock) -> OneStep:
+        return MemoryOneStep(self.store, self.broker, wire, clock.now_ms)
+
+    def roster(self, wire: ScriptedWire) -> Roster:
+        return MemoryRoster(self.store, wire)
+
+    def event_reader(self, wire: ScriptedWire, group: str, consumer_id: str) -> EventReader:
+        return MemoryEventReader(self.broker, wire, group, consumer_id)
+
+    def letter_writer(self, wire: ScriptedWire, clock: Clock) -> DeadLetterWriter:
+        return MemoryDeadLetterWriter(self.broker, wire, clock.now_ms)

@@ -1,0 +1,202 @@
+"""A bench on a real data folder: RocksDB in a temporary folder, one process, sends by the short way, virtual time.
+
+Only the thread of the writer is replaced: a sync takes its time on the simulated loop.
+"""
+
+import asyncio
+import inspect
+import math
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+from seriatim.domain.errors import OutcomeUnknown, SeriatimError
+from seriatim.domain.events import BadEvent, MessagePersisted, decode
+from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
+from seriatim.engines.embedded.event_log import EmbeddedDeadLetterWriter, EmbeddedEventLog, EmbeddedEventWriter
+from seriatim.engines.embedded.event_reader import EmbeddedEventReader
+from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.message_log import EmbeddedMessageLog
+from seriatim.engines.embedded.one_step import EmbeddedOneStep
+from seriatim.engines.embedded.rows import EventRow, first_text, last_number
+from seriatim.engines.memory.catalog import MemoryCatalog
+from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
+from seriatim.engines.memory.message_log import MemoryMessageLog
+from seriatim.engines.memory.store import MemoryStore
+from seriatim.ports.catalog import Roster
+from seriatim.ports.clock import Clock
+from seriatim.ports.event_log import MESSAGES, DeadLetterWriter, EventReader, Headers, Partition, Record
+from seriatim.ports.one_step import OneStep, Step
+from tests.support.bench import Bench
+from tests.support.bench_engines import OnMemory
+from tests.support.folder_store import FolderStore, VirtualSyncs
+from tests.support.town import Town
+from tests.support.wire import ScriptedWire
+
+T_S = 5.0
+
+
+class OnAFolder(OnMemory):
+    """In place of the engines in memory. Casts: these answer whatever the stories ask of those."""
+
+    one_step: ClassVar[bool] = True
+
+    def open_engines(self) -> tuple[MemoryStore, MemoryBroker]:
+        self._root = tempfile.TemporaryDirectory(prefix="seriatim-")
+        self.folder = Folder.open(Path(self._root.name) / "data")
+        self.syncs = VirtualSyncs(self.loop)
+        self.syncs.serve(self.folder.writer)
+        self._ingests = 0
+        store = FolderStore(self.folder, self._overwritten)
+        self.log = self.loop.run_until_complete(EmbeddedEventLog.open(self.folder, self.partitions))
+        return cast(MemoryStore, store), cast(MemoryBroker, FolderLog(self.log))
+
+    def close(self) -> None:
+        self.folder.disk.close()
+        self.folder._lock.release()
+        self._root.cleanup()
+
+    def _overwritten(self, key: bytes) -> None:
+        self.violations.append(f"slot {last_number(key)} of {first_text(key)} was written twice")
+
+    def is_published(self, message_id: str) -> bool:
+        decoded = [_event(record) for record in self.log.records(MESSAGES)]
+        return message_id in [each.message.message_id for each in decoded if isinstance(each, MessagePersisted)]
+
+    def message_log(self, wire: ScriptedWire) -> MemoryMessageLog:
+        self._ingests += 1
+        assert self._ingests == 1, "a data folder belongs to one process"
+        return cast(MemoryMessageLog, Wired(EmbeddedMessageLog(self.folder), wire))
+
+    def catalog(self, wire: ScriptedWire) -> MemoryCatalog:
+        return cast(MemoryCatalog, Wired(EmbeddedCatalog(self.folder), wire))
+
+    def event_writer(self, wire: ScriptedWire, clock: Clock) -> MemoryEventWriter:
+        return cast(MemoryEventWriter, Wired(EmbeddedEventWriter(self.log, clock), wire))
+
+    def whole_sends(self, wire: ScriptedWire, clock: Clock) -> OneStep:
+        return WiredSteps(EmbeddedOneStep(self.folder, self.log, clock), wire, self.syncs)
+
+    def roster(self, wire: ScriptedWire) -> Roster:
+        return cast(Roster, Wired(EmbeddedRoster(self.folder), wire))
+
+    def event_reader(self, wire: ScriptedWire, group: str, consumer_id: str) -> EventReader:
+        return EmbeddedEventReader(self.log, group, consumer_id)
+
+    def letter_writer(self, wire: ScriptedWire, clock: Clock) -> DeadLetterWriter:
+        return cast(DeadLetterWriter, Wired(EmbeddedDeadLetterWriter(self.log, clock), wire))
+
+
+class EmbeddedBench(OnAFolder, Bench):
+    pass
+
+
+class EmbeddedTown(OnAFolder, Town):
+    pass
+
+
+def embedded(kind: type[Bench]) -> type[Bench]:
+    """For `simulate`."""
+    kinds: dict[type[Bench], type[Bench]] = {Bench: EmbeddedBench, Town: EmbeddedTown}
+    return kinds[kind]
+
+
+class FolderLog:
+    """The part of `MemoryBroker` that stories use."""
+
+    def __init__(self, log: EmbeddedEventLog) -> None:
+        self._log = log
+
+    def records(self, topic: str) -> Sequence[Record]:
+        return self._log.records(topic)
+
+    def committed(self, group: str, partition: Partition) -> int | None:
+        return self._log.group(group).committed.get(partition)
+
+    def expel(self, group: str, consumer_id: str) -> None:
+        self._log.group(group).expel(consumer_id)
+
+    def append(self, partition: Partition, events: Sequence[tuple[bytes | None, bytes, Headers]], now_ms: int) -> None:
+        """Behind all that was asked for before, and before all that follows."""
+        fresh = [(EventRow(key, value, headers, now_ms), None) for key, value, headers in events]
+        self._log.writer.enlist(
+            "append",
+            lambda view: self._log.put(view, partition, fresh),
+            lambda error: None,
+            deadline=asyncio.get_running_loop().time() + T_S,
+            applied=lambda: self._log.appended({partition: fresh}),
+        )
+
+
+class Wired:
+    """An engine behind a scripted wire: each of its calls meets its fate before and after it is made."""
+
+    def __init__(self, engine: object, wire: ScriptedWire) -> None:
+        self._engine = engine
+        self._wire = wire
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._engine, name)
+        return partial(self._call, name, method) if inspect.iscoroutinefunction(method) else method
+
+    async def _call(self, name: str, method: Callable[..., Any], *args: Any, timeout_s: float, **options: Any) -> Any:
+        fate = self._wire.fate_of(name)
+        if fate.refusal is not None:
+            await asyncio.sleep(0)
+            raise fate.refusal(f"{name}: {fate.refusal.__name__}")
+        ends = asyncio.get_running_loop().time() + timeout_s
+        try:
+            async with asyncio.timeout_at(ends):
+                await _leg(fate.request_s)
+                if fate.before is not None:
+                    fate.before()
+                result = await method(*args, timeout_s=timeout_s, **options)
+                await _leg(fate.response_s)
+                return result
+        except TimeoutError:
+            raise OutcomeUnknown(f"{name}: no answer within {timeout_s:g} s") from None
+
+
+class WiredSteps(OneStep):
+    """A lost request is a sync that never ends: the engine itself has to answer by the deadline."""
+
+    def __init__(self, steps: OneStep, wire: ScriptedWire, syncs: VirtualSyncs) -> None:
+        self._steps = steps
+        self._wire = wire
+        self._syncs = syncs
+
+    def ask(
+        self, take: Callable[[Step], None], answer: Callable[[SeriatimError | None], None], *, deadline: float
+    ) -> None:
+        fate, loop = self._wire.fate_of("step"), asyncio.get_running_loop()
+        before = fate.before
+        if fate.refusal is not None:
+            loop.call_soon(answer, fate.refusal("step: refused"))
+            return
+
+        def taken(step: Step) -> None:
+            if before is not None:
+                before()
+            take(step)
+
+        if fate.request_s == math.inf:
+            self._syncs.held = True
+            self._steps.ask(taken, answer, deadline=deadline)
+        elif fate.request_s:
+            loop.call_later(fate.request_s, partial(self._steps.ask, taken, answer, deadline=deadline))
+        else:
+            self._steps.ask(taken, answer, deadline=deadline)
+
+
+def _event(record: Record) -> object:
+    try:
+        return decode(record.key, record.value)
+    except BadEvent:
+        return None
+
+
+async def _leg(seconds: float) -> None:
+    if seconds:
+        await asyncio.sleep(1e9 if seconds == math.inf else seconds)
