@@ -123,8 +123,8 @@ class Sweeper:
 class CautiousSweeper:
     """A sweeper that does not believe a wall clock that runs ahead: what it removes is gone for good.
 
-    The believed time follows the wall clock, but at most SWEEP_PACE_MAX_RATIO times as fast as the monotonic clock. The folder
-    keeps it, so a restart does not make it jump either. After a long downtime old rows stay a little longer.
+    The believed time follows the wall clock, but at most SWEEP_PACE_MAX_RATIO times as fast as the monotonic clock. The
+    folder keeps it, so a restart does not make it jump either. After a long downtime old rows stay a little longer.
     """
 
     def __init__(self, folder: Folder, log: EmbeddedEventLog, clock: Clock) -> None:
