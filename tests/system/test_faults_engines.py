@@ -55,7 +55,8 @@ async def test_an_engine_that_is_killed_and_started_again_costs_time_and_no_mess
             # S28: after five failures everybody is refused without asking, until a probe gets through.
             await storm.talk.until(lambda: all(_open(each) for each in stage.deployment.gateways), "breakers open")
         await asyncio.to_thread(engine.start)
-    assert not any(_open(each) for each in stage.deployment.gateways)
+        storm.over()
+        await storm.talk.until(lambda: not any(_open(each) for each in stage.deployment.gateways), "breakers close")
 
 
 @pytest.mark.parametrize("name", ["DynamoDB", "Kafka", "Redis"])

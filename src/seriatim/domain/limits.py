@@ -95,6 +95,7 @@ PERSIST_DEADLINE_S = 5.0  # ADR-009: one deadline, passed down, rules every wait
 BREAKER_FAILURES_MAX = 5  # ADR-009: of one dependency, in BREAKER_WINDOW_S and without a success, opens its breaker
 BREAKER_WINDOW_S = 30.0
 BREAKER_OPEN_S = 30.0
+BREAKER_PROBE_RETRY_S = 1.0  # while the probe of an engine is out: a call takes no longer, and much less when it works
 BREAKER_PROBE_S = 10.0  # a probe without an answer after this is taken for lost, and another may try
 
 # --- durability --------------------------------------------------------------------------------------------------

@@ -6,9 +6,9 @@ What one chat lacks, be it time, a counter or a readable row, is an answer of th
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from seriatim.domain.breaker import Breaker
+from seriatim.domain.breaker import Breaker, BreakerState
 from seriatim.domain.errors import BreakerOpen, SeriatimError
-from seriatim.domain.limits import BREAKER_FAILURES_MAX, STORE_TIMEOUT_S
+from seriatim.domain.limits import BREAKER_FAILURES_MAX, BREAKER_PROBE_RETRY_S, STORE_TIMEOUT_S
 from seriatim.durability.patience import cut_short
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import Event, EventWriter
@@ -31,7 +31,7 @@ class GuardedWriter:
         began = self._clock.monotonic()
         wait = self._breaker.admit(began)
         if wait is not None:
-            raise events_refused(wait)
+            raise events_refused(_soon(self._breaker, wait, began))
         try:
             await self._events.append(topic, events, timeout_s=timeout_s)
         except SeriatimError as error:
@@ -65,7 +65,7 @@ class StoreGuard:
         began = self._clock.monotonic()
         wait = breaker.admit(began)
         if wait is not None:
-            raise store_refused(wait)
+            raise store_refused(_soon(breaker, wait, began))
         found = await self._counted(chat_id, call(), breaker, began)
         breaker.withdrawn()
         return found
@@ -102,6 +102,11 @@ class StoreGuard:
             return
         self._failures += 1
         breaker.failed(self._clock.monotonic(), since=began)
+
+
+def _soon(breaker: Breaker, wait_s: float, now: float) -> float:
+    """While a probe is out it is worth asking again soon: a probe of ours is one call."""
+    return wait_s if breaker.state(now) is BreakerState.OPEN else min(wait_s, BREAKER_PROBE_RETRY_S)
 
 
 def events_refused(wait_s: float | None) -> BreakerOpen:

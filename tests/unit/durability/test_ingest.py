@@ -95,7 +95,9 @@ async def test_once_the_store_works_again_one_send_opens_its_door_and_an_outside
         await node.failed(draft(number, chat_id=("chat_2", CHAT)[number % 2]))
     await asyncio.sleep(limits.BREAKER_OPEN_S)
     asked = node.wire.count("lookup")
-    await asyncio.gather(node.failed(draft(90)), node.failed(draft(91)))
+    _, refused = await asyncio.gather(node.failed(draft(90)), node.failed(draft(91, chat_id="chat_2")))
+    assert isinstance(refused, BreakerOpen)
+    assert refused.retry_after_seconds == limits.BREAKER_PROBE_RETRY_S, "a probe is decided soon"
     assert node.wire.count("lookup") == asked + 1, "one probe, not two"
     node.wire.heal()
     await asyncio.sleep(limits.BREAKER_OPEN_S)
