@@ -25,7 +25,7 @@ async def test_b3_the_first_message_of_a_new_chat_is_pushed_within_the_bound_of_
 
 
 @with_world(chance=0.99)
-async def test_b3_whoever_connects_late_in_a_round_waits_no_longer(world: World) -> None:
+async def test_b3_a_device_that_connects_late_in_a_round_waits_no_longer(world: World) -> None:
     await world.synced([1])
     await asyncio.sleep(33)
     _, socket = await world.connect("device_2")
