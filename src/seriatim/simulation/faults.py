@@ -195,12 +195,15 @@ def _in_outage(chance: float) -> Fault:
     return Fault.LATE if chance < 0.9 else Fault.RESPONSE_LOST
 
 
+_LATER_KINDS = (IncidentKind.SYNC, IncidentKind.NEW_CHAT, IncidentKind.UNREADABLE)
+
+
 def _draw_incidents(random: Random, profile: Profile, duration_s: float) -> tuple[Incident, ...]:
     incidents = []
     for kind in IncidentKind:
         expected = profile.per_minute.get(kind, 0.0) * duration_s / 60.0
-        if kind is IncidentKind.SYNC and not expected:
-            continue  # it came later than the others: where it does not happen, seeds keep their worlds
+        if kind in _LATER_KINDS and not expected:
+            continue  # no draw: a world without it is the one that its seed gave before there was this kind
         for _ in range(int(expected + random.random())):
             low, high = kind.duration_s
             incidents.append(
