@@ -125,7 +125,7 @@ async def a_counter_that_cannot_be_read_is_not_taken_for_a_missing_one(store: St
     assert list(await store.log().standings(["chat_2"], timeout_s=T_S)) == ["chat_2"]
 
 
-async def the_highest_watermark_is_anybodys_who_ever_acknowledged(store: StoreEngine) -> None:
+async def the_highest_watermark_counts_former_members_too(store: StoreEngine) -> None:
     """The highest watermark of the chat, those of former members included, 0 if there is none."""
     for chat_id in (CHAT, "chat_2"):
         await found_group(store, chat_id)

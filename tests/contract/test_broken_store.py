@@ -50,7 +50,7 @@ BROKEN: dict[str, tuple[Callable[[], StoreEngine], str]] = {
             (
                 "forgets who left",
                 broken_reads.ForgetsWhoLeft,
-                "the_highest_watermark_is_anybodys_who_ever_acknowledged",
+                "the_highest_watermark_counts_former_members_too",
             ),
             ("reads back ascending", broken_reads.ReadsBackAscending, "a_read_back_descends_and_leaves_holes_out"),
             ("reads back the oldest", broken_reads.ReadsBackTheOldest, "a_read_back_descends_and_leaves_holes_out"),

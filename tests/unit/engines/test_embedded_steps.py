@@ -306,7 +306,7 @@ async def test_a_callback_that_raises_when_the_disk_fails_leaves_the_others_thei
 async def test_an_error_of_any_kind_is_mended_without_a_restart(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Of kinds that we never thought of, too: the folder is opened anew until it works."""
+    """Of kinds that we never thought of, too: the folder is opened again until it works."""
     monkeypatch.setattr(writer_module, "REOPEN_RETRY_S", 0.01)
     failures: list[str] = []
 

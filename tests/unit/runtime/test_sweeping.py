@@ -64,7 +64,7 @@ async def test_with_little_to_remove_it_waits_its_time() -> None:
     assert sweeper.times[-1] - began >= 0.19
 
 
-async def test_a_clock_that_is_far_ahead_of_what_the_sweep_believes_is_told_to_the_operators(
+async def test_a_clock_that_is_far_ahead_of_what_the_sweep_believes_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="seriatim"):
