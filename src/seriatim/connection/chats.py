@@ -145,14 +145,14 @@ class Chats:
         return [chat_id for chat_id in chat_ids if chat_id not in self._cursors]
 
     def joined(self, chat_id: str, head: int) -> None:
-        """A chat of which the client may not know. It is owed what no push has shown, the newest page of it at most: a
-        client that keeps cursors asks for the rest.
+        """A chat of which the client may not know. It is owed what no push has shown, the newest NEW_CHATS_SLOTS_MAX of
+        it at most: a client that keeps cursors asks for the rest.
         """
         shown = self._shown.get(chat_id, 0)
         if head <= shown or chat_id in self._cursors or len(self._cursors) >= limits.CHATS_PER_CONNECTION_MAX:
             return
         self._cursors[chat_id] = cursor = ChatCursor(chat_id)
-        cursor.owed_unsynced(max(shown, head - limits.FILL_SLOTS_MAX), head)
+        cursor.owed_unsynced(max(shown, head - limits.NEW_CHATS_SLOTS_MAX), head)
         self.advance(cursor, at_once=True)
 
     def drained(self) -> None:

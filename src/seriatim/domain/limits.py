@@ -61,6 +61,7 @@ NEW_CHATS_EVERY_S = 40.0  # so often a gateway asks which chats a user has joine
 NEW_CHATS_SPREAD_S = 10.0  # more, by chance: users who connected together are not asked about together for ever
 NEW_CHATS_TICK_S = 2.0
 NEW_CHATS_USERS_MAX = 100  # asked about in one call
+NEW_CHATS_SLOTS_MAX = 100  # the newest of a chat that are pushed; more than the tombstones at the end of any chat
 NEW_CHATS_BEFORE_S = 300.0  # joined so long before connecting still counts as new: the index lags, clocks differ
 JOINED_QUERIES_MAX = 16  # of one such call at once: 100 users take some 50 ms, and sends find room in between
 CONNECTIONS_PER_USER_MAX = 5

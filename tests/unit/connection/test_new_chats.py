@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.message import Receipt
@@ -71,13 +73,25 @@ async def test_b3_a_synced_chat_is_left_to_the_probe(world: World) -> None:
 
 
 @with_world
-async def test_b3_of_an_old_chat_with_a_long_history_only_the_newest_page_is_pushed(world: World) -> None:
+async def test_b3_of_an_old_chat_with_a_long_history_only_the_newest_messages_are_pushed(world: World) -> None:
     _, socket = await world.connect()
     world.durability.memberships[USER] = [NEW]
-    last = 3 * limits.FILL_SLOTS_MAX
+    last = 3 * limits.NEW_CHATS_SLOTS_MAX
     world.durability.chats[NEW] = list(range(1, last + 1))
     await asyncio.sleep(limits.PROBE_INTERVAL_MAX_S)
-    assert socket.messages == list(range(last - limits.FILL_SLOTS_MAX + 1, last + 1))
+    assert socket.messages == list(range(last - limits.NEW_CHATS_SLOTS_MAX + 1, last + 1))
+
+
+@with_world
+async def test_b3_a_new_chat_is_read_from_its_first_slot_however_short_a_page_is(world: World) -> None:
+    """Its newest slots may be tombstones, of which a page shows nothing."""
+    _, socket = await world.connect()
+    world.durability.memberships[USER] = [NEW]
+    world.durability.chats[NEW] = [1, 2, 3]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "FILL_SLOTS_MAX", 1)
+        await asyncio.sleep(limits.PROBE_INTERVAL_MAX_S)
+    assert socket.messages == [1, 2, 3]
 
 
 @with_world

@@ -246,7 +246,7 @@ async def test_drafts_that_waited_in_a_socket_while_their_process_stood_still_ha
 
 
 async def test_a_quiet_line_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many short pings: a busy machine may hold back the threads of gRPC for a second, and no line may break by that."""
+    """Many short pings: a busy machine may hold back the threads of gRPC for a second, which breaks no line."""
     pings_max = 75
     monkeypatch.setattr(line_module, "RPC_PING_S", 0.02)
     monkeypatch.setattr(line_module, "RPC_PINGS_UNHEARD_MAX", pings_max)
