@@ -1,7 +1,7 @@
 # Seriatim: every task starts here. `make` alone lists them. ARGS="..." is handed through to what a target runs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check simulate golden bench engines faults deploy-files docs clean
+.PHONY: help setup run test check simulate golden mutate bench engines faults deploy-files docs clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -33,6 +33,9 @@ simulate: $(READY) ## Run 100 000 simulated worlds with faults, e.g. make simula
 
 golden: $(READY) ## Write the digests of the golden traces anew (after a change of behaviour on purpose)
 	@$(BIN)/python tests/simulation/test_replay.py
+
+mutate: $(READY) ## Change a package here and there, and see what no test notices, e.g. make mutate ARGS="durability"
+	@$(BIN)/python -m tools.mutate $(ARGS)
 
 bench: $(READY) ## Measure speed beside bare baselines, e.g. make bench ARGS="--quick" or ARGS="distributed"
 	@$(BIN)/python -m bench.run $(ARGS)
