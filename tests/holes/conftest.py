@@ -1,4 +1,4 @@
-"""Tells every story in each way that it can be told in."""
+"""Runs every story by each way to durability that it can take."""
 
 import pytest
 

@@ -20,7 +20,7 @@ def a_step_checks_no_membership(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_disk_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    """H23: a deadline that passes during a sync answers nobody."""
+    """H23: a deadline that passes during a sync brings no answer."""
     patch.setattr(Writer, "_watch", lambda self, loop, deadline: None)
 
 

@@ -17,7 +17,7 @@ def test_every_hole_has_a_test(number: int) -> None:
     assert number in told(), f"there is no test_h{number}_... in tests/holes"
 
 
-def test_the_list_of_stories_that_the_short_way_cannot_tell_names_stories_only() -> None:
+def test_the_list_of_stories_that_cannot_take_the_short_way_names_stories_only() -> None:
     assert [name for name in ONLY_THE_LONG_WAY if name not in stories()] == []
 
 

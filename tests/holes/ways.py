@@ -1,4 +1,4 @@
-"""Stories that cannot be told by the short way on a data folder, and why not.
+"""Stories that cannot take the short way on a data folder, and why not.
 
 There a folder belongs to one process, and a send is one step: judged, numbered, stored and published in one write.
 """

@@ -1,7 +1,7 @@
 """A hole is closed by a rule: its story ends well with the rule, and must not with the rule taken out.
 
-A story is told in both ways to durability: the long one on engines in memory, where every call can fail on its own, and
-the short one on a real data folder (`tests/holes/ways.py` names the stories that cannot be told there).
+A story takes both ways to durability: the long one on engines in memory, where every call can fail on its own, and the
+short one on a real data folder (`tests/holes/ways.py` names the stories that cannot run there).
 """
 
 from collections.abc import Callable, Sequence

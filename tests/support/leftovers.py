@@ -1,6 +1,6 @@
 """A pytest plugin: a test that leaves something open fails itself, and not the test during which it is collected.
 
-After each test the garbage is collected: what nobody closed warns then, as ever (`ResourceWarning`, an error here), in
+After each test the garbage is collected: what was not closed warns then, as ever (`ResourceWarning`, an error here), in
 the teardown of the test that made it. Threads that outlive their module are found as well: a fixture may have started
 them for all tests of it.
 
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 
 import pytest
 
-THREAD_ENDS_S = 5.0  # a thread that was told to end may need a moment on a busy machine
+THREAD_ENDS_S = 5.0  # a thread that was asked to end may need a moment on a busy machine
 LASTING_THREADS = ("engines",)  # starts real engines, for all tests of a process
 
 

@@ -1,4 +1,4 @@
-"""`make mutate`: makes small changes to a package, and tells which of them no test notices.
+"""`make mutate`: makes small changes to a package, and shows which of them no test notices.
 
 Draws mutants by chance, always the same for the same seed and source. Each is tried in a copy of the tree against the
 tests nearest to its module, then the stories of tests/holes and tests/scenarios, then a part of the simulation; the
