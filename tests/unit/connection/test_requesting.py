@@ -260,6 +260,15 @@ async def test_h15_an_ack_of_a_chat_never_synced_changes_nothing(world: World) -
 
 
 @with_world
+async def test_an_ack_of_a_chat_never_seen_here_is_one_call_and_takes_no_place_any_longer(world: World) -> None:
+    connection, _ = await world.connect()
+    for calls in (1, 2):
+        await ask(connection, an_ack(4))
+        assert world.durability.acks == [(CHAT, 0)] * calls
+        assert connection._inbound.in_progress == 0
+
+
+@with_world
 async def test_an_outsiders_ack_of_a_chat_never_synced_is_refused(world: World) -> None:
     connection, socket = await world.connect()
     world.durability.failures = [NotAMember("not a member")]
