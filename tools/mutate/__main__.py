@@ -33,7 +33,8 @@ Result = tuple[Mutation, Outcome]
 
 def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, _interrupted)
+    for number in (signal.SIGINT, signal.SIGTERM):  # SIGINT too: a shell starts background jobs with it ignored
+        signal.signal(number, _interrupted)
     seed = random.SystemRandom().randrange(10**6) if asked.seed is None else asked.seed
     drawn = draw(asked.package, asked.count, seed, asked.module)
     if asked.list:
