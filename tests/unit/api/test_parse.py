@@ -114,6 +114,22 @@ def test_a_refused_field_is_named_with_its_reason(value: object, field: str, cod
     assert _only(caught.value) == (field, code)
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"name": "long"}, "name: expected str of length <= 3"),
+        ({"name": "a", "ids": ["a", "A"]}, "ids[1]: expected str matching regex '^[a-z]$'"),
+        ({}, "name is required"),
+        ({"name": "a", "inner": {}}, "inner.size is required"),
+        ([], "the body: expected object, got array"),
+    ],
+)
+def test_a_refusal_says_in_words_what_is_wrong_with_which_field(value: object, message: str) -> None:
+    with pytest.raises(ValidationFailed) as caught:
+        to_type(value, Body)
+    assert caught.value.message == message
+
+
 def test_a_refusal_does_not_repeat_a_whole_essay() -> None:
     with pytest.raises(ValidationFailed) as caught:
         to_type({"name": "a", "kind": "x" * 60_000}, Body)

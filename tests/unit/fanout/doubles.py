@@ -128,6 +128,7 @@ class Ledger(Unobserved):
     def __init__(self) -> None:
         self.offsets: list[tuple[Partition, int]] = []
         self.connections = 0
+        self.parcels = 0
         self.skips: list[Skip] = []
         self.retries = 0
         self.cache_failures = 0
@@ -142,6 +143,7 @@ class Ledger(Unobserved):
 
     def delivered(self, parcels: int, connections: int) -> None:
         self.connections += connections
+        self.parcels += parcels
 
     def skipped(self, reason: Skip) -> None:
         self.skips.append(reason)

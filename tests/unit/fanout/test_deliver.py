@@ -82,9 +82,9 @@ async def test_an_unknown_chat_reaches_nobody_and_is_not_cached(scene: Scene) ->
     assert scene.directory.cache == {}
 
 
-async def test_deliveries_are_counted_in_connections(scene: Scene) -> None:
+async def test_deliveries_are_counted_in_connections_and_in_what_gateways_were_sent(scene: Scene) -> None:
     await scene.handle(message_value())
-    assert scene.ledger.connections == 3
+    assert (scene.ledger.connections, scene.ledger.parcels) == (3, 2)
 
 
 # --- the member cache ---------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ async def test_s36_a_gateway_that_nobody_listens_on_is_counted_and_the_others_ar
     scene.push.deaf = ("gw-1",)
     await scene.handle(message_value())
     assert scene.ledger.skips == [Skip.GATEWAY_GONE]
-    assert scene.ledger.connections == 1
+    assert (scene.ledger.connections, scene.ledger.parcels) == (1, 1)
 
 
 async def test_a_cache_that_cannot_be_written_does_not_keep_the_message_back(scene: Scene) -> None:

@@ -27,6 +27,7 @@ from seriatim.protocol.frames import (
     Ack,
     ClientFrame,
     ConnectionClosing,
+    ConnectionEstablished,
     Heartbeat,
     SendMessage,
     SyncRequest,
@@ -257,6 +258,27 @@ def test_a_client_ignores_unknown_fields_and_reports_unknown_types() -> None:
 def test_a_client_refuses_a_known_type_that_does_not_fit() -> None:
     with pytest.raises(BadFrame):
         decode_server_frame('{"type":"message"}')
+
+
+def test_the_greeting_says_what_a_client_may_rely_on() -> None:
+    greeting = ConnectionEstablished(
+        connection_id="conn_1",
+        user_id="user_1",
+        device_id=UUID,
+        server_time="2026-01-30T14:30:00.000Z",
+        gateway_id="gw_1",
+    )
+    assert json.loads(encode(greeting)) == {
+        "type": "connection_established",
+        "connection_id": "conn_1",
+        "user_id": "user_1",
+        "device_id": UUID,
+        "server_time": "2026-01-30T14:30:00.000Z",
+        "heartbeat_interval_ms": 30_000,
+        "protocol_version": 1,
+        "gateway_id": "gw_1",
+        "limits": {"max_content_bytes": 4096, "send_rate_per_second": 10, "send_burst": 20, "sync_limit_max": 500},
+    }
 
 
 def test_an_error_frame_says_whether_and_when_to_retry() -> None:
