@@ -208,7 +208,6 @@ ALL: tuple[Mutant, ...] = (
         hole="H23",
         patches=more.step_shares_damage,
         profile="embedded",
-        budget=200,
     ),
     Mutant(
         name="heads-share-damage",
