@@ -33,7 +33,12 @@ PACKAGES: Mapping[str, Package] = {
     "api": Package(("tests/unit/api",)),
     "operations": Package(("tests/unit/operations", "tests/unit/cli")),
     "engines/embedded": Package(
-        ("tests/unit/engines/test_embedded_*.py", "tests/contract", "tests/unit/operations", "tests/unit/cli")
+        (
+            "tests/unit/engines/test_embedded_*.py",
+            "tests/contract",
+            "tests/unit/operations/test_c*.py",
+            "tests/unit/cli/test_[cdt]*.py",
+        )
     ),
     "engines/memory": Package(("tests/unit/engines/test_memory_*.py", "tests/contract", "tests/unit/durability")),
     "engines/rpc": Package(("tests/unit/engines/test_rpc_*.py", "tests/contract/test_durability.py")),
