@@ -52,24 +52,27 @@ async def client_with_tables() -> "CarefulClient":
 
 
 class PatientClient(Client):
-    """Whatever a caller's deadline is, the engine gets `PATIENCE_S` to answer: a busy machine makes no test fail.
+    """Whatever a caller's deadline is, the engine gets `patience_s` to answer: a busy machine makes no test fail.
 
-    A call that would not begin because its time is up still does not.
+    A call that would not begin because its time is up still does not. Without patience the caller's deadline rules.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, patience_s: float = PATIENCE_S) -> None:
         super().__init__(url, region=REGION, credentials=lambda: ANYBODY, clock=SystemClock())
+        self._patience_s = patience_s
 
     async def call(self, operation: str, request: Request, *, until: float) -> bytes:
         now = asyncio.get_running_loop().time()
-        return await super().call(operation, request, until=max(until, now + PATIENCE_S) if until > now else until)
+        return await super().call(
+            operation, request, until=max(until, now + self._patience_s) if until > now else until
+        )
 
 
 class CarefulClient(PatientClient):
     """Refuses what spec/data.md section 1 forbids, and remembers which tables were written to."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, patience_s: float = PATIENCE_S) -> None:
+        super().__init__(url, patience_s)
         self.plain = PatientClient(url)
         self.url = url
         self.requests: list[tuple[str, Request]] = []
