@@ -70,6 +70,16 @@ async def test_a_head_beyond_16_kib_is_431_and_one_below_is_not(pieces: int) -> 
         await peer.close()
 
 
+@pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 431)])
+@on_both_loops
+async def test_a_head_of_exactly_16_kib_is_served_and_one_byte_more_is_not(more: int, status: int) -> None:
+    """The target and the headers count, each header with its colon, space and line break."""
+    counted = len("/hi") + len("Host: here\r\n") + len("X-Long: \r\n")
+    long = b"x" * (limits.HEAD_BYTES_MAX - counted + more)
+    async with house() as home:
+        assert (await home.ask(b"GET /hi HTTP/1.1\r\nHost: here\r\nX-Long: " + long + b"\r\n\r\n")).status == status
+
+
 @on_both_loops
 async def test_a_head_beyond_16_kib_that_came_in_one_read_and_has_no_end_is_431_at_once() -> None:
     async with house() as home:

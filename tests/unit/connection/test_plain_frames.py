@@ -55,6 +55,30 @@ def test_whatever_comes_in_whatever_pieces_is_read_as_the_codec_alone_would(
     assert b"".join(short.written) == b"".join(long.written)
 
 
+def eight_bytes_of_size(payload: bytes) -> bytes:
+    """As no client should write a frame this short."""
+    return b"\x81\xff" + len(payload).to_bytes(8, "big") + bytes(4) + payload
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        client_frame(0x81, b"x" * 10, b"abcd"),
+        client_frame(0x81, b"x" * 125, b"abcd"),
+        client_frame(0x81, b"x" * 126, b"abcd"),
+        client_frame(0x81, b"x" * 512, b"abcd"),
+        eight_bytes_of_size(b"x" * 20),
+        eight_bytes_of_size(b"x" * 300),
+    ],
+    ids=len,
+)
+def test_a_frame_is_read_as_the_codec_alone_would_wherever_it_is_cut(frame: bytes) -> None:
+    alone = asyncio.run(heard([frame], strange=True))
+    for cut in range(1, len(frame)):
+        cut_once = asyncio.run(heard([frame[:cut], frame[cut:]], strange=False))
+        assert (cut, cut_once.texts, b"".join(cut_once.written)) == (cut, alone.texts, b"".join(alone.written))
+
+
 def test_a_frame_that_comes_byte_by_byte_is_copied_a_few_times_and_not_each_time() -> None:
     whole = client_frame(0x81, b"x" * 300, b"abcd")
     asked = [frame_size(whole[:count], 0) for count in range(1, len(whole))]
