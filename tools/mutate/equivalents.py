@@ -1,6 +1,6 @@
 """Mutants that change nothing which a test could see, each with its reason: they are not tried again.
 
-Known by file, line of source and change, and not by line number, so that they survive edits elsewhere in the file.
+Known by file and by the line before and after, and not by its number, so that they survive edits elsewhere.
 """
 
 import tomllib
@@ -17,11 +17,11 @@ FILE = Path(__file__).with_name("equivalent.toml")
 class Equivalent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
     source: str
-    what: str
+    becomes: str
     reason: str
 
     def covers(self, mutation: Mutation) -> bool:
-        return (self.path, self.source, self.what) == (mutation.path, mutation.source, mutation.what)
+        return (self.path, self.source, self.becomes) == (mutation.path, mutation.source, mutation.becomes)
 
 
 def known(file: Path = FILE) -> Sequence[Equivalent]:
@@ -30,7 +30,7 @@ def known(file: Path = FILE) -> Sequence[Equivalent]:
 
 def entry(mutation: Mutation) -> str:
     """How to mark this one, but for the reason."""
-    fields = {"path": mutation.path, "source": mutation.source, "what": mutation.what, "reason": "..."}
+    fields = {"path": mutation.path, "source": mutation.source, "becomes": mutation.becomes, "reason": "..."}
     return "[[mutant]]\n" + "".join(f"{name} = {_literal(value)}\n" for name, value in fields.items())
 
 

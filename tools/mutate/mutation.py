@@ -17,6 +17,7 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True, order=True):
     line: int
     what: str
     source: str  # the line as it is, without its indentation
+    becomes: str  # and as the mutant has it
 
     @property
     def place(self) -> str:

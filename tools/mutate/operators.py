@@ -201,8 +201,13 @@ class _Finder:
 
     def _span(self, start: int, end: int, new: str, what: str) -> Mutation:
         line = max(number for number, begins in enumerate(self._starts, start=1) if begins <= start)
-        source = self._raw[self._starts[line - 1] :].partition(b"\n")[0].decode().strip()
-        return Mutation(path=self._path, start=start, end=end, new=new, line=line, what=what, source=source)
+        begins = self._starts[line - 1]
+        source = self._raw[begins:].partition(b"\n")[0].decode().strip()
+        rest = self._raw[end:].partition(b"\n")[0].decode()
+        becomes = f"{self._raw[begins:start].decode()}{new}{rest}".strip()
+        return Mutation(
+            path=self._path, start=start, end=end, new=new, line=line, what=what, source=source, becomes=becomes
+        )
 
     def _text(self, node: Node) -> str:
         return self._raw[self._start(node) : self._end(node)].decode()

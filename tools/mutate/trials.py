@@ -117,6 +117,8 @@ class Tree:
             return Fate.HUNG, ""
         if process.returncode == 0:
             return Fate.SURVIVED, ""
+        if process.returncode < 0:
+            return Fate.KILLED, f"the end of the whole run (signal {-process.returncode})"
         failed = _FAILED.search(output)
         return Fate.KILLED, failed[1] if failed is not None else output.strip().splitlines()[-1]
 

@@ -4,7 +4,7 @@ import pytest
 
 from seriatim.domain.errors import NotFound, ValidationFailed
 from seriatim.domain.ids import ulid, ulid_ms
-from seriatim.domain.limits import CONTENT_BYTES_MAX
+from seriatim.domain.limits import CONTENT_BYTES_MAX, FIND_SPREAD_S
 from seriatim.domain.message import Message
 from seriatim.domain.times import iso
 from tests.support.bench import BOB, CHAT, Bench, key_id, simulated
@@ -38,6 +38,29 @@ async def test_a_message_is_found_although_clocks_disagree_by_seconds_and_slots_
     ids = _given(bench, 300, every_s=1, skew_s=9, tombstones=range(50, 150))
     for sequence in (1, 2, 3, 48, 49, 150, 151, 152, 250, 299, 300):
         assert (await desk.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
+
+
+@simulated
+async def test_a_message_is_found_although_its_id_and_its_time_differ_by_as_much_as_they_may(bench: Bench) -> None:
+    desk = Desk(bench)
+    spread_ms = int(FIND_SPREAD_S * 1000)
+    at_ms = bench.now_ms() - 1_000_000
+    for sequence, born_ms in enumerate((at_ms + spread_ms, at_ms, at_ms - spread_ms), start=1):
+        bench.store.fill(
+            Message(
+                message_id=f"msg_{ulid(born_ms, sequence)}",
+                chat_id=CHAT,
+                sequence=sequence,
+                sender_id="user_ann",
+                client_message_id=key_id(sequence),
+                content="text",
+                content_type="text/plain",
+                created_at=iso(at_ms),
+            )
+        )
+    bench.set_counter(CHAT, 3, published=3)
+    for message in bench.messages():
+        assert (await desk.data(BOB, f"{MESSAGES}/{message.message_id}"))["sequence"] == message.sequence
 
 
 @simulated

@@ -90,6 +90,12 @@ def test_every_reference_in_the_document_leads_somewhere(document: Any) -> None:
             found = found[key]
 
 
+def test_the_document_says_which_headers_a_request_must_have(document: Any) -> None:
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    parameters = [each for operation in operations for each in operation["parameters"] if each["in"] == "header"]
+    assert {each["name"]: each["required"] for each in parameters} == {"X-Device-ID": True, "X-Request-ID": False}
+
+
 def test_operation_ids_are_unique(document: Any) -> None:
     ids = [each["operationId"] for path in document["paths"].values() for each in path.values()]
     assert len(ids) == len(dict.fromkeys(ids))

@@ -95,9 +95,14 @@ def test_what_is_no_behaviour_is_left_alone(text: str) -> None:
 
 def test_a_mutant_says_where_it_is_and_what_it_changes() -> None:
     [mutant] = mutations("def f(a, b):\n    # ü\n    g(a,\n      b)\n", "folder/x.py")
-    assert (mutant.place, mutant.what, mutant.source) == ("folder/x.py:3", "a call dropped", "g(a,")
+    assert (mutant.place, mutant.what) == ("folder/x.py:3", "a call dropped")
+    assert (mutant.source, mutant.becomes) == ("g(a,", "pass")
     assert mutant.applied("def f(a, b):\n    # ü\n    g(a,\n      b)\n") == "def f(a, b):\n    # ü\n    pass\n"
     assert "-    g(a,\n-      b)\n+    pass\n" in mutant.diff("def f(a, b):\n    # ü\n    g(a,\n      b)\n")
+
+
+def test_changes_of_one_line_are_told_apart() -> None:
+    assert [mutant.becomes for mutant in mutations("x = a + b + c\n", "x.py")] == ["x = a - b + c", "x = a + b - c"]
 
 
 def test_a_change_that_is_no_python_is_recognised() -> None:

@@ -157,7 +157,7 @@ def test_an_equivalent_mutant_is_known_by_its_line_wherever_it_stands(tmp_path: 
     file = tmp_path / "equivalent.toml"
     file.write_text(entry(chosen), encoding="utf-8")
     [kept] = known(file)
-    assert kept == Equivalent("small/module.py", "return a + 1", "`+` to `-`", "...")
+    assert kept == Equivalent("small/module.py", "return a + 1", "return a - 1", "...")
     moved = mutations("\n\n" + MODULE, "small/module.py")
     assert [each.line for each in moved if each not in without(moved, [kept])] == [5, 9]
 
