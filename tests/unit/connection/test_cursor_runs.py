@@ -1,6 +1,8 @@
 """The parts of a cursor that only save work: when nothing is owed, and how much of a run is next in line."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import pytest
 
 from seriatim.connection.chat_cursor import ChatCursor, Pushed, Queued
 
@@ -17,21 +19,26 @@ def run(*places: tuple[int, int | None]) -> Sequence[Pushed]:
     return [(CHAT, sequence, prev, b"%d" % sequence) for sequence, prev in places]
 
 
-def test_a_chat_is_settled_when_it_is_live_and_nothing_is_missing_or_waits() -> None:
+@pytest.mark.parametrize(
+    ("happens", "settled"),
+    [
+        (lambda cursor: None, True),
+        (lambda cursor: cursor.exists(6), False),  # 6 is missing
+        (lambda cursor: cursor.pushed(7, 6, b"7"), False),  # 7 waits
+        (lambda cursor: cursor.lag(), False),
+        (lambda cursor: cursor.sync_started(5), False),
+    ],
+)
+def test_a_chat_is_settled_when_it_is_live_and_nothing_is_missing_or_waits(
+    happens: Callable[[ChatCursor], object], settled: bool
+) -> None:
     cursor = live(5)
-    assert cursor.settled
-    cursor.exists(6)
-    assert not cursor.settled, "6 is missing"
-    cursor = live(5)
-    cursor.pushed(7, 6, b"7")
-    assert not cursor.settled, "7 waits"
-    cursor = live(5)
-    cursor.lag()
-    assert not cursor.settled, "it lags"
-    cursor = live(5)
-    cursor.sync_started(5)
-    assert not cursor.settled, "a sync runs"
-    assert not ChatCursor(CHAT).settled, "it was never synced"
+    happens(cursor)
+    assert cursor.settled is settled
+
+
+def test_a_chat_that_was_never_synced_is_not_settled() -> None:
+    assert not ChatCursor(CHAT).settled
 
 
 def test_a_run_is_taken_to_its_end_with_own_messages_passing_between() -> None:
