@@ -80,6 +80,17 @@ def test_s28_a_successful_probe_closes_it_and_the_past_is_forgotten() -> None:
     assert breaker.admit(30.0) is None
 
 
+def test_closed_says_the_same_as_the_state_after_each_change() -> None:
+    breaker = Breaker()
+    assert breaker.closed
+    for _ in range(limits.BREAKER_FAILURES_MAX):
+        breaker.failed(0)
+    assert not breaker.closed
+    assert breaker.admit(limits.BREAKER_OPEN_S) is None
+    breaker.succeeded(limits.BREAKER_OPEN_S)
+    assert breaker.closed
+
+
 def test_s28_a_failed_probe_opens_it_for_30_seconds_more() -> None:
     breaker = _opened(at=0.0)
     breaker.admit(40.0)
