@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
 import pytest
 
@@ -20,13 +21,17 @@ _MISSING = re.compile(r"^(?:Skipped: )?(?P<engine>.+?) was not run: (?P<why>.+)$
 def real_engines() -> Iterator[None]:
     """Wraps whatever starts a real engine. The reason ends up in the list at the end of the run."""
     if os.environ.get("TEST_REAL_ENGINES") == "off":  # `make mutate`: they would be started for each mutant
-        pytest.skip("real engines are switched off")
+        _leave_out("a real engine was not run: TEST_REAL_ENGINES is off.")
     try:
         yield
     except EngineMissing as error:
-        if os.environ.get("CI") == "true":
-            pytest.fail(str(error))
-        pytest.skip(str(error))
+        _leave_out(str(error))
+
+
+def _leave_out(reason: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
 
 
 def not_run(reasons: Iterable[str]) -> Sequence[str]:

@@ -127,6 +127,7 @@ class Tree:
             **os.environ,
             "PYTHONPATH": str(self.path / "src"),
             "TEST_REAL_ENGINES": "on" if self._real_engines else "off",
+            "CI": "",  # there an engine that is left out is a failure, and would count as a mutant that was noticed
             "HYPOTHESIS_STORAGE_DIRECTORY": str(self.path / ".hypothesis"),
         }
         # An interrupt between the start and the assignment would leave a process that `stop` does not know.
