@@ -1,11 +1,13 @@
 # Seriatim: every task starts here. `make` alone lists them. ARGS="..." is handed through to what a target runs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check simulate golden mutate bench engines faults deploy-files docs clean
+.PHONY: help setup run test check simulate golden mutate bench engines faults deploy-files spec docs clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
-READY := $(VENV)/.ready
+SERVE := $(VENV)/.serve-ready# what `seriatim serve` imports, and nothing else
+READY := $(VENV)/.ready# the tools of development on top of it
+PIP   := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 ARGS  ?=
 
 help: ## List the targets
@@ -13,7 +15,7 @@ help: ## List the targets
 
 setup: $(READY) ## Create .venv with the pinned tools and this package (instant when nothing changed)
 
-run: $(READY) ## Serve on this machine, e.g. make run ARGS="--port 9000"
+run: $(SERVE) ## Serve on this machine, e.g. make run ARGS="--port 9000"
 	@exec $(BIN)/seriatim serve --env dev $(ARGS)
 
 test: $(READY) ## Run the tests, e.g. make test ARGS="-k pipeline -n 0"
@@ -50,15 +52,19 @@ engines: $(READY) ## Start real Redis, Kafka and DynamoDB Local until Ctrl-C, or
 deploy-files: $(READY) ## Write Terraform, policies and the figures about sizing anew, from the code
 	@$(BIN)/python -m tools.deploy
 
-docs: $(READY) ## List the documentation
+spec: $(READY) ## Write the table of invariants in docs/spec/data.md anew, from the code
+	@$(BIN)/python -m tools.invariants_table
+
+docs: $(SERVE) ## List the documentation
 	@$(BIN)/python -c "$$LIST_DOCS"
 
 clean: ## Remove .venv, caches and build output
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find src tests bench tools -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-# The stamp is touched last, so an interrupted setup is taken up again.
-$(READY): requirements/dev.txt requirements/server.txt pyproject.toml
+# Each stamp is touched last, so an interrupted setup is resumed. hatchling, which makes the package known to .venv, is
+# pinned in dev.txt.
+$(SERVE): requirements/server.txt pyproject.toml
 	@python=; for each in python3.11 python3; do \
 	    if $$each -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$each; break; fi; \
 	done; \
@@ -68,9 +74,14 @@ $(READY): requirements/dev.txt requirements/server.txt pyproject.toml
 	if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	    echo "== setup: $(VENV) with $$($$python --version)"; $$python -m venv --clear $(VENV); \
 	fi
-	@echo '== setup: pinned packages'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@echo '== setup: pinned packages for serving'
+	@$(PIP) -r requirements/server.txt -c requirements/dev.txt hatchling
+	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(READY): $(SERVE) requirements/dev.txt
+	@echo '== setup: pinned tools of development'
+	@$(PIP) -r requirements/dev.txt
 	@touch $@
 
 define LIST_DOCS

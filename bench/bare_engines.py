@@ -8,22 +8,22 @@ import uuid
 from collections.abc import Awaitable, Callable, Sequence
 
 from bench.figures import Sample
+from seriatim.domain import limits
 from seriatim.domain.events import MessagePersisted, encode_message, headers, message_persisted
 from seriatim.domain.ids import MESSAGE, ulid
-from seriatim.domain.limits import KEY_LIFETIME_S
 from seriatim.domain.message import TEXT, Message, content_digest
 from seriatim.domain.times import iso
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.dynamodb.store import Store
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.kafka.cluster import Cluster
-from seriatim.engines.kafka.control import KafkaTopicControl
 from seriatim.engines.kafka.event_log import KafkaEventWriter
 from seriatim.engines.kafka.producer import Producer
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.kafka.topic_control import KafkaTopicControl
 from seriatim.operations import topics
 from seriatim.ports.event_log import MESSAGES, Event
 from seriatim.ports.message_log import Entry
-from seriatim.runtime.dynamodb import StorePlace, dynamodb
+from seriatim.runtime.wiring.dynamodb import DynamoDbUrl, dynamodb
 
 PATIENCE_S = 10.0
 OWN_TOPICS = "bare."  # fanout must not read what a baseline writes
@@ -35,13 +35,13 @@ async def transactions(
     store: str, chat_id: str, senders: Sequence[str], content: str, *, waiting: int, seconds: float
 ) -> Sample:
     """One message in each transaction, as `ingest` writes it: key, slot, and whether the sender is a member."""
-    place = StorePlace.parse(store)
+    place = DynamoDbUrl.parse(store)
     async with dynamodb(place.endpoint, place.region, _clock) as client:
         log = DynamoMessageLog(Store(client, _clock, prefix=place.prefix))
 
         async def commit(writer: int) -> None:
             message = _message(chat_id, senders[writer % len(senders)], content)
-            expires_at_s = _clock.now_ms() // 1000 + KEY_LIFETIME_S
+            expires_at_s = _clock.now_ms() // 1000 + limits.KEY_LIFETIME_S
             entry = Entry(message=message, content_sha256=content_digest(content), expires_at_s=expires_at_s)
             refused = await log.persist(
                 chat_id,

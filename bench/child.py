@@ -74,8 +74,8 @@ def main() -> None:
 def seriatim(data: Path, profile: Path | None) -> None:
     """`seriatim serve --env test` with the limits of `LIFTED`. Its log says where it listens."""
     lift(LIFTED)
-    from seriatim.runtime import process
-    from seriatim.runtime.settings import Settings
+    from seriatim.runtime.config.settings import Settings
+    from seriatim.runtime.server import process
 
     _end_with_stdin()
     settings = Settings(env="test", port=0, internal="127.0.0.1:0", data=str(data), log_format="json")
@@ -129,7 +129,7 @@ async def bare_chat(data: Path, members: int) -> None:
     from bench.embedded import client_id, sender
     from bench.store import GroupedLog
     from seriatim.domain.message import Draft
-    from seriatim.engines.embedded.disk import Disk
+    from seriatim.engines.embedded.storage.disk import Disk
 
     log = GroupedLog(Disk(data, create=True))
     chats: list[list[ServerConnection]] = []

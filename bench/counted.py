@@ -73,11 +73,11 @@ async def counted(data: Path, people: People, *, connections: int, chat: int, de
     # Here, since limits are lifted before anything of the server is imported.
     from cryptography.hazmat.primitives import serialization
 
+    from seriatim.connection.listener.ws_socket import WebSocket
     from seriatim.connection.socket import Identity
-    from seriatim.connection.websocket import WebSocket
     from seriatim.engines.keys import key_folder
-    from seriatim.runtime.assemble import assemble
-    from seriatim.runtime.settings import Settings
+    from seriatim.runtime.config.settings import Settings
+    from seriatim.runtime.wiring.assemble import assemble
 
     # Whether a key is sound is found out by chance, at the price of a thousand messages more or less.
     sound = partial(serialization.load_pem_private_key, unsafe_skip_rsa_key_validation=True)

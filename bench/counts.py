@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from seriatim.runtime.roles import Role
+from seriatim.runtime.config.roles import ProcessRole
 
 Numbers = Mapping[str, float]
 
@@ -36,12 +36,14 @@ def counts_of(metrics: str, *, looks: int, records: float, commands: Numbers) ->
     calls = by_label(metrics, "dynamodb_calls_total", ("instance", "operation"))
     of_ingest: dict[str, float] = {LOOK: -looks}
     for (instance, operation), count in calls.items():
-        if instance.startswith(Role.INGEST):
+        if instance.startswith(ProcessRole.INGEST):
             of_ingest[operation] = of_ingest.get(operation, 0) + count
     return Counts(
         messages=total(metrics, "durability_messages_persisted_rate_total"),
         calls=of_ingest,
-        others_calls=sum(count for (instance, _), count in calls.items() if not instance.startswith(Role.INGEST)),
+        others_calls=sum(
+            count for (instance, _), count in calls.items() if not instance.startswith(ProcessRole.INGEST)
+        ),
         records=records,
         appends=total(metrics, "durability_kafka_produce_latency_seconds_count"),
         commands=commands,

@@ -11,14 +11,19 @@ import msgspec
 from bench.clients import Address, in_crowds
 from bench.people import Person, get, groups, post
 from bench.processes import Child, child, on_a_loop
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.runtime.prepare import prepare
-from seriatim.runtime.roles import Role
-from seriatim.runtime.settings import ENGINE_USERS, Settings
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.runtime.config.roles import ProcessRole
+from seriatim.runtime.config.settings import ENGINE_USERS, Settings
+from seriatim.runtime.wiring.prepare import prepare
 from tools.engines.dynamodb import REGION
 from tools.engines.engines import Engines
 
-SIZES = {Role.INGEST: 2, Role.FANOUT: 2, Role.API: 1, Role.GATEWAY: 2}  # in the order in which they are started
+SIZES = {
+    ProcessRole.INGEST: 2,
+    ProcessRole.FANOUT: 2,
+    ProcessRole.API: 1,
+    ProcessRole.GATEWAY: 2,
+}  # in the order in which they are started
 CHAT, CHATS = 24, 10
 READY_S = 60.0
 
@@ -35,20 +40,20 @@ class Town(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Deployment:
-    def __init__(self, engines: Engines, settings: Settings, roles: Mapping[Role, Sequence[Child]]) -> None:
+    def __init__(self, engines: Engines, settings: Settings, roles: Mapping[ProcessRole, Sequence[Child]]) -> None:
         self.engines = engines
         self.settings = settings
         self.roles = roles
 
     def gateway(self, number: int) -> Address:
         """Whoever comes next goes to the next one, as behind a load balancer."""
-        gateways = self.roles[Role.GATEWAY]
+        gateways = self.roles[ProcessRole.GATEWAY]
         return _at(gateways[number % len(gateways)], "port")
 
-    def internal(self, role: Role) -> Sequence[Address]:
+    def internal(self, role: ProcessRole) -> Sequence[Address]:
         return [_at(each, "internal_port") for each in self.roles[role]]
 
-    async def metrics(self, role: Role) -> str:
+    async def metrics(self, role: ProcessRole) -> str:
         """Of all processes of the role, one after another: their names are labels."""
         return "".join([await get(each, "/metrics") for each in self.internal(role)])
 
@@ -61,7 +66,7 @@ class Deployment:
 
     async def settle_people(self) -> Town:
         """Signed in with one device each, as many as the chats need."""
-        api = _at(self.roles[Role.API][0], "port")
+        api = _at(self.roles[ProcessRole.API][0], "port")
         persons = [Person("", []) for _ in range(CHAT * CHATS)]
         await in_crowds(_sign_in(api, number, person) for number, person in enumerate(persons))
         crowds, pairs, spare = [""] * CHATS, [""] * CHAT, [""]
@@ -81,10 +86,10 @@ def deployed(engines: Engines, folder: Path) -> Iterator[Deployment]:
     )
     on_a_loop(prepare(settings, "single", SystemClock(), lambda _line: None))
     with ExitStack() as stack:
-        roles: dict[Role, list[Child]] = {role: [] for role in SIZES}
+        roles: dict[ProcessRole, list[Child]] = {role: [] for role in SIZES}
         for role, count in SIZES.items():
             for number in range(count):
-                arguments = _arguments(role, number, settings, folder, roles[Role.INGEST])
+                arguments = _arguments(role, number, settings, folder, roles[ProcessRole.INGEST])
                 roles[role].append(stack.enter_context(child("role", *arguments, core=None)))
             for each in roles[role]:
                 each.wait_for("listening")
@@ -93,15 +98,17 @@ def deployed(engines: Engines, folder: Path) -> Iterator[Deployment]:
         yield deployment
 
 
-def _arguments(role: Role, number: int, settings: Settings, folder: Path, ingests: Sequence[Child]) -> Sequence[str]:
+def _arguments(
+    role: ProcessRole, number: int, settings: Settings, folder: Path, ingests: Sequence[Child]
+) -> Sequence[str]:
     arguments = [role.value, "--env", "test", "--log-format", "json", "--internal", "127.0.0.1:0"]
     arguments += ["--instance", f"{role}-{number + 1}"]
     for name, users in ENGINE_USERS.items():
         if role in users:
             arguments += [f"--{name}", getattr(settings, name)]
-    if role is Role.INGEST:
+    if role is ProcessRole.INGEST:
         arguments += ["--rpc", "127.0.0.1:0"]
-    if role in (Role.GATEWAY, Role.API):
+    if role in (ProcessRole.GATEWAY, ProcessRole.API):
         places = ",".join(f"127.0.0.1:{each.wait_for('listening')['rpc_port']}" for each in ingests)
         arguments += ["--port", "0", "--keys", str(folder / "keys"), "--ingest", places]
     return arguments

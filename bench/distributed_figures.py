@@ -11,11 +11,11 @@ from rich.table import Table
 
 from bench.counts import Numbers
 from bench.figures import Sample, machine, middle
-from seriatim.runtime.roles import Role
+from seriatim.runtime.config.roles import ProcessRole
 
 BARE_STORE = "bare DynamoDB Local: transactions"
 BARE_KAFKA = "bare Kafka: appends"
-ROLES = tuple(role.value for role in (Role.GATEWAY, Role.INGEST, Role.FANOUT, Role.API))
+ROLES = tuple(role.value for role in (ProcessRole.GATEWAY, ProcessRole.INGEST, ProcessRole.FANOUT, ProcessRole.API))
 ENGINES = ("DynamoDB Local", "Kafka", "Redis")
 OPERATIONS = {"BatchGetItem": "batch read", "UpdateItem": "update", "TransactWriteItems": "transaction"}
 NOISE_US = 20.0  # processes are clocked in hundredths of a second, and their rest is taken off: less means nothing
@@ -51,7 +51,7 @@ def core_carries(cpu_us: float) -> float | None:
 
 
 def show_distributed(
-    found: Sequence[Found], *, sizes: Mapping[Role, int], lifted: Numbers, as_json: bool, title: str
+    found: Sequence[Found], *, sizes: Mapping[ProcessRole, int], lifted: Numbers, as_json: bool, title: str
 ) -> None:
     """The tables, and after them the same as JSON; or JSON alone."""
     whole = {
@@ -100,7 +100,7 @@ def _calls(found: Sequence[Found]) -> Table:
     return table
 
 
-def _cpu(found: Sequence[Found], sizes: Mapping[Role, int]) -> Table:
+def _cpu(found: Sequence[Found], sizes: Mapping[ProcessRole, int]) -> Table:
     table = Table(
         *("who writes", *ROLES, "all roles", *ENGINES, "load"),
         title="CPU us per message above what is used at rest; the engines' own beside it",
@@ -113,7 +113,7 @@ def _cpu(found: Sequence[Found], sizes: Mapping[Role, int]) -> Table:
         carried = [core_carries(value) for value in (*roles, sum(roles))]
         table.add_row("  messages/s that a core carries", *("" if x is None else f"{x:,.0f}" for x in carried))
     resting = [statistics.median(each.values()[f"resting_ms_per_s.{name}"] for each in found) for name in ROLES]
-    each_one = [f"{ms / sizes[Role(role)]:.1f}" for ms, role in zip(resting, ROLES, strict=True)]
+    each_one = [f"{ms / sizes[ProcessRole(role)]:.1f}" for ms, role in zip(resting, ROLES, strict=True)]
     table.add_row("at rest, ms each second and process", *each_one)
     return table
 

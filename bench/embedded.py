@@ -12,21 +12,21 @@ from typing import Protocol
 import msgspec
 
 from bench.figures import Figure
+from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import SeriatimError
-from seriatim.domain.limits import KEY_LIFETIME_S
 from seriatim.domain.message import TEXT, Draft, Message, Receipt
 from seriatim.durability.ingest import Ingest
-from seriatim.engines import store_rules
-from seriatim.engines.embedded import rows
+from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
-from seriatim.engines.embedded.disk import Disk
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
-from seriatim.engines.embedded.one_step import EmbeddedOneStep
-from seriatim.engines.embedded.rows import CounterRow
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.disk import Disk
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.rows import CounterRow
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.shared import store_rules
 from seriatim.ports.durability import Answer
 from seriatim.ports.event_log import MESSAGES
 from seriatim.ports.message_log import Entry
@@ -179,7 +179,7 @@ def put_message(disk: Disk, changes: dict[bytes, bytes | None], counters: dict[s
         content_type=TEXT,
         created_at="2026-01-30T14:30:00.000Z",
     )
-    entry = Entry(message=message, content_sha256="0" * 64, expires_at_s=KEY_LIFETIME_S)
+    entry = Entry(message=message, content_sha256="0" * 64, expires_at_s=limits.KEY_LIFETIME_S)
     changes[key] = rows.KEY.encode(store_rules.key_of(entry))
     changes[rows.slot_key(rows.slots_prefix(chat_id), sequence)] = rows.encode_slot(message)
     return Receipt(message_id=message.message_id, sequence=sequence, created_at=message.created_at)

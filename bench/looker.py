@@ -12,7 +12,7 @@ from bench.processes import cpu_s
 from seriatim.engines.kafka.cluster import Cluster
 from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.event_log import MESSAGES
-from seriatim.runtime.roles import Role
+from seriatim.runtime.config.roles import ProcessRole
 
 KAFKA_S = 10.0
 
@@ -24,7 +24,7 @@ class Looker:
 
     async def counts(self) -> Counts:
         deployment = self._deployment
-        self._looks += len(deployment.roles[Role.INGEST])
+        self._looks += len(deployment.roles[ProcessRole.INGEST])
         metrics = "".join([await deployment.metrics(role) for role in deployment.roles])
         commands = commands_of(await _commandstats(deployment.engines.redis.port))
         records = await asyncio.to_thread(_records, deployment.settings.events)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from bench.clients import Address, in_crowds
-from seriatim.runtime.operator import SOCKET
+from seriatim.runtime.tools.operator import SOCKET
 
 DEVICES = 10  # of each member of the large chat
 

@@ -15,20 +15,20 @@ from seriatim.connection.socket import Identity
 from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.message import Draft, Message, Receipt
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.memory.catalog import MemoryCatalog
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
-from seriatim.engines.memory.store import MemoryStore
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.event_log import MESSAGES
 from seriatim.ports.message_log import Entry
 from seriatim.ports.push import Delivery
 from seriatim.protocol.codec import decode_client_frame, encode
 from seriatim.protocol.frames import SendMessage, message_frame
 from seriatim.simulation.runner import empty_loop_events_per_s, run_seeds
+from seriatim.simulation.stores.catalog import MemoryCatalog
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
+from seriatim.simulation.stores.message_log import MemoryMessageLog
+from seriatim.simulation.stores.tables import MemoryStore
 
 BATCH = 48  # messages of one full transaction
 ROUNDS = 40

@@ -16,10 +16,10 @@ import msgspec
 
 from bench.embedded import Crowd, put_message
 from seriatim.domain.message import Draft, Receipt
-from seriatim.engines import store_rules
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.disk import Disk
-from seriatim.engines.embedded.rows import CounterRow
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.disk import Disk
+from seriatim.engines.embedded.storage.rows import CounterRow
+from seriatim.engines.shared import store_rules
 from seriatim.ports.durability import Answer
 
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.account import Code, Session, User, phone_hash
-from seriatim.domain.limits import CODE_LIFETIME_S, SESSION_LIFETIME_S
 from seriatim.domain.times import iso
 from tests.contract.store_data import ANN, BOB, NOW_MS, T_S
 from tests.contract.store_engines import StoreEngine
@@ -13,8 +13,8 @@ from tests.contract.store_engines import StoreEngine
 PHONES = {ANN: "+4915112345678", BOB: "+14155550100"}
 PHONE = phone_hash(PHONES[ANN])
 MAC = "mac-1"
-CODE_END_MS = NOW_MS + 1000 * CODE_LIFETIME_S
-SESSION_END_MS = NOW_MS + 1000 * SESSION_LIFETIME_S
+CODE_END_MS = NOW_MS + 1000 * limits.CODE_LIFETIME_S
+SESSION_END_MS = NOW_MS + 1000 * limits.SESSION_LIFETIME_S
 
 
 class People(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ def code(mac: str = MAC, *, created_at_ms: int = NOW_MS, of: str = PHONE) -> Cod
         mac=mac,
         sealed=b"\x00sealed",
         created_at_ms=created_at_ms,
-        expires_at_ms=created_at_ms + 1000 * CODE_LIFETIME_S,
+        expires_at_ms=created_at_ms + 1000 * limits.CODE_LIFETIME_S,
     )
 
 
@@ -53,7 +53,7 @@ def session(session_id: str = "sess_1", *, user_id: str = ANN, created_at_ms: in
         device_id=f"device-of-{session_id}",
         refresh_digest="digest-1",
         created_at_ms=created_at_ms,
-        expires_at_ms=created_at_ms + 1000 * SESSION_LIFETIME_S,
+        expires_at_ms=created_at_ms + 1000 * limits.SESSION_LIFETIME_S,
         last_active_at_ms=created_at_ms,
     )
 

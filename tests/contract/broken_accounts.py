@@ -9,12 +9,12 @@ import msgspec
 from seriatim.domain.account import Code, Session, User, phone_hash
 from seriatim.domain.errors import AlreadyExists, InvalidOtp, UserNotFound
 from seriatim.domain.times import iso
-from seriatim.engines.account_rules import rotated
-from seriatim.engines.memory.accounts import MemoryAccounts, MemorySessions
-from seriatim.engines.memory.request_keys import MemoryRequestKeys
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.wire import Wire
+from seriatim.engines.shared.account_rules import rotated
 from seriatim.ports.accounts import Accounts, Sessions
 from seriatim.ports.request_keys import RequestKeys
+from seriatim.simulation.stores.accounts import MemoryAccounts, MemorySessions
+from seriatim.simulation.stores.request_keys import MemoryRequestKeys
 from tests.contract.store_engines import MemoryEngine
 
 T = TypeVar("T")

@@ -4,10 +4,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from seriatim.engines.coordinator import Coordinator, Grant, MemberKey, Orders
-from seriatim.engines.memory.consumer_group import MemoryEventReader
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.wire import Wire
+from seriatim.engines.shared.consumer_group import Coordinator, Grant, MemberKey, Orders
 from seriatim.ports.event_log import (
     DeadLetterWriter,
     Event,
@@ -18,6 +16,8 @@ from seriatim.ports.event_log import (
     RebalanceListener,
     Record,
 )
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.simulation.stores.event_reader import MemoryEventReader
 from tests.contract.event_engines import PARTITIONS, MemoryEventLogEngine
 
 T = TypeVar("T")

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from seriatim.domain.chat import Chat, ChatType, Membership, Role
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryUserChats
-from seriatim.engines.memory.message_log import MemoryDeliveryState, MemoryMessageLog
-from seriatim.engines.memory.store import MemoryStore
 from seriatim.ports.catalog import Change
 from seriatim.ports.message_log import DeliveryState, SlotPage, Standing, Watermark
+from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryUserChats
+from seriatim.simulation.stores.message_log import MemoryDeliveryState, MemoryMessageLog
+from seriatim.simulation.stores.tables import MemoryStore
 from tests.contract.store_engines import MemoryEngine
 
 # --- names and quiet --------------------------------------------------------------------------------------------------

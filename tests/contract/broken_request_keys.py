@@ -2,10 +2,10 @@
 
 import msgspec
 
-from seriatim.domain.limits import REQUEST_KEY_LIFETIME_S
-from seriatim.engines.memory.request_keys import MemoryRequestKeys
-from seriatim.engines.request_key_rules import claimed
+from seriatim.domain import limits
+from seriatim.engines.shared.request_key_rules import claimed
 from seriatim.ports.request_keys import Claimed, Taken
+from seriatim.simulation.stores.request_keys import MemoryRequestKeys
 
 
 class ClaimsInTwoSteps(MemoryRequestKeys):
@@ -78,7 +78,7 @@ class CountsTheDayFromTheLastClaim(MemoryRequestKeys):
         )
         row = self._rows.get((scope, key))
         if row is not None and isinstance(verdict, Claimed):
-            late = msgspec.structs.replace(row, expires_at_ms=now_ms + 1000 * REQUEST_KEY_LIFETIME_S)
+            late = msgspec.structs.replace(row, expires_at_ms=now_ms + 1000 * limits.REQUEST_KEY_LIFETIME_S)
             self._rows.change((scope, key), late)
         return verdict
 

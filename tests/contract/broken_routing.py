@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.push import MemoryChannels, MemoryPushSubscriber, Subscription
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.push import MemoryChannels, MemoryPushSubscriber, Subscription
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.directory import CachedMembers, Directory, Registration
 from seriatim.ports.push import Parcel, ParcelReceiver, PushSubscriber
 from tests.contract.event_engines import MemoryDirectoryEngine, MemoryPushEngine

@@ -8,10 +8,7 @@ import msgspec
 from seriatim.domain.chat import Chat, Role
 from seriatim.domain.errors import Refused
 from seriatim.domain.message import Sealed, Slot
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
-from seriatim.engines.memory.message_log import MemoryDeliveryState, MemoryMessageLog
-from seriatim.engines.memory.store import Commit, MemoryStore
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 from seriatim.ports.message_log import (
     Allocation,
@@ -28,6 +25,9 @@ from seriatim.ports.message_log import (
     SlotTaken,
     Standing,
 )
+from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
+from seriatim.simulation.stores.message_log import MemoryDeliveryState, MemoryMessageLog
+from seriatim.simulation.stores.tables import Commit, MemoryStore
 from tests.contract.store_engines import MemoryEngine
 
 Cause = KeyTaken | SlotTaken | SenderGone

@@ -6,6 +6,7 @@ from functools import partial
 import msgspec
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Membership, Role
 from seriatim.domain.errors import (
     AlreadyExists,
@@ -15,7 +16,6 @@ from seriatim.domain.errors import (
     NotAMember,
     OutcomeUnknown,
 )
-from seriatim.domain.limits import GROUP_MEMBERS_MAX
 from seriatim.domain.times import iso
 from seriatim.ports.catalog import Members
 from seriatim.ports.message_log import Allocation
@@ -106,7 +106,7 @@ async def of_concurrent_creations_of_one_id_one_wins(store: StoreEngine) -> None
 
 async def a_group_is_created_up_to_the_cap_and_not_beyond(store: StoreEngine) -> None:
     """A refused change raises what stood in the way and leaves every row as it was."""
-    others = [f"user_{number:03}" for number in range(GROUP_MEMBERS_MAX)]
+    others = [f"user_{number:03}" for number in range(limits.GROUP_MEMBERS_MAX)]
     with pytest.raises(ChatFull):
         await found_group(store, members=others)
     assert await rows_of(store) == Rows(None, dict.fromkeys((ANN, BOB, CID, DAN)), None)

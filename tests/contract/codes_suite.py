@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.account import Spent
 from seriatim.domain.errors import AlreadyExists, InvalidOtp
-from seriatim.domain.limits import CODE_ATTEMPTS_MAX, CODE_KEPT_S
 from tests.contract.account_data import (
     CODE_END_MS,
     MAC,
@@ -45,9 +45,9 @@ async def of_concurrent_codes_for_a_phone_one_is_pending(store: StoreEngine) -> 
 async def a_code_that_took_tries_is_still_the_pending_one(store: StoreEngine) -> None:
     """At most one pending code per phone."""
     await issue(store)
-    for _ in range(CODE_ATTEMPTS_MAX):
+    for _ in range(limits.CODE_ATTEMPTS_MAX):
         assert await _try(store)
-    worn = msgspec.structs.replace(code(), attempts=CODE_ATTEMPTS_MAX)
+    worn = msgspec.structs.replace(code(), attempts=limits.CODE_ATTEMPTS_MAX)
     assert await issue(store, code("mac-2")) == worn
     assert await code_of(store) == worn
 
@@ -76,7 +76,7 @@ async def the_last_code_is_found_pending_spent_and_expired(store: StoreEngine) -
     )
     assert await code_of(store) == spent
     for number in range(10):  # a store that tidies up does it at such times
-        await issue(store, code(of=f"{number:064}"), now_ms=CODE_END_MS + 1000 * CODE_KEPT_S - 1)
+        await issue(store, code(of=f"{number:064}"), now_ms=CODE_END_MS + 1000 * limits.CODE_KEPT_S - 1)
     assert await code_of(store) == spent
     await store.reopen()
     assert await code_of(store) == spent
@@ -88,11 +88,11 @@ async def tries_are_counted_up_to_the_limit_and_no_further(store: StoreEngine) -
     """
     await issue(store)
     await issue(store, code(of="0" * 64))
-    counted = await asyncio.gather(*(_try(store) for _ in range(CODE_ATTEMPTS_MAX + 4)))
-    assert sorted(counted) == [False] * 4 + [True] * CODE_ATTEMPTS_MAX
+    counted = await asyncio.gather(*(_try(store) for _ in range(limits.CODE_ATTEMPTS_MAX + 4)))
+    assert sorted(counted) == [False] * 4 + [True] * limits.CODE_ATTEMPTS_MAX
     await store.reopen()
     assert not await _try(store)
-    assert await code_of(store) == msgspec.structs.replace(code(), attempts=CODE_ATTEMPTS_MAX)
+    assert await code_of(store) == msgspec.structs.replace(code(), attempts=limits.CODE_ATTEMPTS_MAX)
     assert await code_of(store, "0" * 64) == code(of="0" * 64)
 
 

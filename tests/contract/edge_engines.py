@@ -12,13 +12,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from seriatim.domain.account import Session
 from seriatim.domain.errors import OutcomeUnknown
+from seriatim.engines.inprocess.code_sender import FixedCodes, LogCodeSender
+from seriatim.engines.inprocess.quotas import LocalQuotas
+from seriatim.engines.inprocess.revocations import LocalRevocations
 from seriatim.engines.keys.authenticator import KeyAuthenticator
 from seriatim.engines.keys.key_folder import CODE_KEY, KeyFolder
 from seriatim.engines.keys.secrets import KeySecrets
 from seriatim.engines.keys.tokens import Rs256Signer
-from seriatim.engines.local.code_sender import FixedCodes, LogCodeSender
-from seriatim.engines.local.quotas import LocalQuotas
-from seriatim.engines.local.revocations import LocalRevocations
 from seriatim.ports.accounts import Sessions
 from seriatim.ports.code_sender import CodeSender
 from seriatim.ports.quotas import Quotas

@@ -15,13 +15,11 @@ from typing import Generic, Protocol, TypeVar
 
 from seriatim.engines.embedded.event_log import EmbeddedDeadLetterWriter, EmbeddedEventLog, EmbeddedEventWriter
 from seriatim.engines.embedded.event_reader import EmbeddedEventReader
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.memory.consumer_group import MemoryEventReader
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.event_log import BrokerWatcher, MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
-from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.directory import Directory
 from seriatim.ports.event_log import (
     CHATS,
@@ -34,6 +32,8 @@ from seriatim.ports.event_log import (
     Record,
 )
 from seriatim.ports.push import Push, PushSubscriber
+from seriatim.simulation.stores.event_log import BrokerWatcher, MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.simulation.stores.event_reader import MemoryEventReader
 from tests.contract.kafka_engines import KafkaEventLogEngine
 from tests.contract.redis_engines import RedisDirectoryEngine, RedisPushEngine
 

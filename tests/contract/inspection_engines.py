@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from seriatim.engines.embedded.glance import Glance
-from seriatim.engines.embedded.inspection import EmbeddedInspection
+from seriatim.engines.embedded.storage.secondary import Glance
+from seriatim.engines.embedded.tools.inspection import EmbeddedInspection
 from seriatim.ports.inspection import Inspection
 from tests.unit.operations.shared_town import shared_town
 from tests.unit.operations.stored_town import Town, living_town

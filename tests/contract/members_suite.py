@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Membership, Role
 from seriatim.domain.errors import (
     AlreadyAMember,
@@ -17,7 +18,6 @@ from seriatim.domain.errors import (
     OutcomeUnknown,
     Refused,
 )
-from seriatim.domain.limits import GROUP_MEMBERS_MAX
 from seriatim.domain.times import iso
 from seriatim.ports.catalog import Change
 from seriatim.ports.message_log import Cancelled, SenderGone
@@ -142,9 +142,9 @@ async def an_admin_does_not_remove_an_admin(store: StoreEngine) -> None:
 
 async def concurrent_additions_stop_at_the_cap(store: StoreEngine) -> None:
     """Raises `AlreadyAMember`, `ChatFull`, `InvalidOperation` (direct), `Forbidden`, `NotAMember` (caller)."""
-    await found_group(store, members=[f"user_{number:03}" for number in range(GROUP_MEMBERS_MAX - 6)])
+    await found_group(store, members=[f"user_{number:03}" for number in range(limits.GROUP_MEMBERS_MAX - 6)])
     version, count = await version_and_count(store)
-    assert count == GROUP_MEMBERS_MAX - 5
+    assert count == limits.GROUP_MEMBERS_MAX - 5
     outcomes = await asyncio.gather(
         *(
             store.catalog().add_member(CHAT, f"new_{number}", Role.MEMBER, by=ANN, now_ms=LATER_MS, timeout_s=T_S)
@@ -153,8 +153,8 @@ async def concurrent_additions_stop_at_the_cap(store: StoreEngine) -> None:
         return_exceptions=True,
     )
     assert sorted(type(each).__name__ for each in outcomes) == ["Change"] * 5 + ["ChatFull"] * 5
-    assert await version_and_count(store) == (version + 5, GROUP_MEMBERS_MAX)
-    assert len((await store.roster().members(CHAT, timeout_s=T_S)).user_ids) == GROUP_MEMBERS_MAX
+    assert await version_and_count(store) == (version + 5, limits.GROUP_MEMBERS_MAX)
+    assert len((await store.roster().members(CHAT, timeout_s=T_S)).user_ids) == limits.GROUP_MEMBERS_MAX
 
 
 async def a_removed_user_sends_nothing_more(store: StoreEngine) -> None:

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
-from seriatim.engines.embedded.disk import Changes, Disk, DiskError
+from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
-from seriatim.engines.embedded.one_step import EmbeddedOneStep
-from seriatim.engines.memory.event_log import MemoryBroker
-from seriatim.engines.memory.one_step import MemoryOneStep
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.embedded.storage.disk import Changes, Disk, DiskError
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.wire import Wire
+from seriatim.ports.atomic_store import OneStep
 from seriatim.ports.event_log import MESSAGES, Record
-from seriatim.ports.one_step import OneStep
+from seriatim.simulation.stores.atomic_store import MemoryOneStep
+from seriatim.simulation.stores.event_log import MemoryBroker
 from tests.contract import store_engines
 from tests.contract.event_engines import Engine
 from tests.contract.store_engines import StoreEngine

@@ -1,10 +1,11 @@
-"""What every store promises that takes whole sends in one step. Each promise quotes a sentence of ports/one_step.py."""
+"""What every store promises that takes whole sends in one step. Each promise quotes ports/atomic_store.py."""
 
 import asyncio
 from collections.abc import Callable
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.errors import (
     InternalError,
     NotAMember,
@@ -13,13 +14,12 @@ from seriatim.domain.errors import (
     SeriatimError,
     ServiceUnavailable,
 )
-from seriatim.domain.limits import KEY_LIFETIME_S
 from seriatim.domain.message import Message
-from seriatim.domain.partition import partition
-from seriatim.ports import one_step as port
+from seriatim.domain.sharding import partition
+from seriatim.ports import atomic_store as port
+from seriatim.ports.atomic_store import Step
 from seriatim.ports.event_log import MESSAGES, Event, Record
 from seriatim.ports.message_log import Key, Standing
-from seriatim.ports.one_step import Step
 from tests.contract.event_engines import Suite, until
 from tests.contract.one_step_engines import PARTITIONS, SOON_S, OneStepEngine
 from tests.contract.store_data import (
@@ -367,7 +367,7 @@ def soon() -> float:
     return asyncio.get_running_loop().time() + SOON_S
 
 
-def add(step: Step, *messages: Message, expires_at_s: int = NOW_S + KEY_LIFETIME_S) -> None:
+def add(step: Step, *messages: Message, expires_at_s: int = NOW_S + limits.KEY_LIFETIME_S) -> None:
     """Messages at the end of their chats, each with the counter row."""
     for each in messages:
         row = step.standing(each.chat_id)

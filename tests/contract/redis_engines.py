@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.redis.address import Address
 from seriatim.engines.redis.client import RedisClient
 from seriatim.engines.redis.dial import Dialer

@@ -2,15 +2,15 @@
 
 import asyncio
 
+from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.domain.limits import REQUEST_CLAIM_S, REQUEST_KEY_LIFETIME_S
 from seriatim.ports.request_keys import Claimed, Taken
 from tests.contract.store_data import LATER_MS, NOW_MS, T_S, error_of
 from tests.contract.store_engines import StoreEngine
 
 SCOPE, KEY, BODY = "user_ann#POST /chats", "0d9c6a40-0f0e-4c7a-9d1e-000000000001", "body-1"
-STALE_MS = NOW_MS + 1000 * REQUEST_CLAIM_S
-FREE_MS = NOW_MS + 1000 * REQUEST_KEY_LIFETIME_S
+STALE_MS = NOW_MS + 1000 * limits.REQUEST_CLAIM_S
+FREE_MS = NOW_MS + 1000 * limits.REQUEST_KEY_LIFETIME_S
 
 
 async def of_concurrent_claims_of_one_key_one_wins(store: StoreEngine) -> None:
@@ -90,7 +90,7 @@ async def a_claim_left_without_outcome_is_taken_over_by_one(store: StoreEngine) 
     assert verdicts.count(Taken(body_hash=BODY, resource_id="chat_1", status_code=None)) == 5
     await store.reopen()
     # Who took over has as much time as the first had.
-    assert isinstance(await _claim(store, "chat_9", now_ms=STALE_MS + 1 + 1000 * REQUEST_CLAIM_S), Taken)
+    assert isinstance(await _claim(store, "chat_9", now_ms=STALE_MS + 1 + 1000 * limits.REQUEST_CLAIM_S), Taken)
 
 
 async def an_abandoned_claim_is_taken_over_at_once_by_one(store: StoreEngine) -> None:

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.domain.limits import CONTENT_BYTES_MAX, READ_SLOTS_MAX
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.times import iso
 from seriatim.ports.message_log import Cancelled, KeyTaken, SenderGone, SlotPage, SlotTaken
@@ -301,7 +301,7 @@ async def pages_say_whether_the_chat_goes_on(store: StoreEngine) -> None:
 async def a_walk_through_heavy_pages_misses_nothing(store: StoreEngine) -> None:
     """`more`: the store has not reached the end of the chat."""
     await found_group(store)
-    stored = [message(sequence, content="x" * CONTENT_BYTES_MAX) for sequence in range(1, 301)]
+    stored = [message(sequence, content="x" * limits.CONTENT_BYTES_MAX) for sequence in range(1, 301)]
     for start in range(0, 300, 30):
         await store_messages(store, *stored[start : start + 30])
     assert await all_slots(store) == stored
@@ -368,7 +368,7 @@ async def _all_slots_back(store: StoreEngine, before: int) -> list[Slot]:
     log, found, more = store.log(), list[Slot](), True
     while more:
         page = await log.read_back(
-            CHAT, before=found[-1].sequence if found else before, limit=READ_SLOTS_MAX, timeout_s=T_S
+            CHAT, before=found[-1].sequence if found else before, limit=limits.READ_SLOTS_MAX, timeout_s=T_S
         )
         assert page.slots or not page.more, "a page without slots that claims more would never end"
         found += page.slots

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Membership
 from seriatim.domain.errors import SeriatimError
-from seriatim.domain.limits import KEY_LIFETIME_S, READ_SLOTS_MAX
 from seriatim.domain.message import TEXT, Message, Slot, content_digest
 from seriatim.domain.times import iso
 from seriatim.ports.message_log import Allocation, Cancelled, Entry, Key, MessageLog, PublishedAhead, Standing
@@ -62,11 +62,11 @@ def message(
     )
 
 
-def entry(stored: Message, *, expires_at_s: int = NOW_S + KEY_LIFETIME_S) -> Entry:
+def entry(stored: Message, *, expires_at_s: int = NOW_S + limits.KEY_LIFETIME_S) -> Entry:
     return Entry(message=stored, content_sha256=content_digest(stored.content), expires_at_s=expires_at_s)
 
 
-def key_of(stored: Message, *, expires_at_s: int = NOW_S + KEY_LIFETIME_S) -> Key:
+def key_of(stored: Message, *, expires_at_s: int = NOW_S + limits.KEY_LIFETIME_S) -> Key:
     return Key(
         client_message_id=stored.client_message_id,
         message_id=stored.message_id,
@@ -123,7 +123,7 @@ async def all_slots(store: StoreEngine, chat_id: str = CHAT) -> list[Slot]:
     log, found, more = store.log(), list[Slot](), True
     while more:
         after = found[-1].sequence if found else 0
-        page = await log.read(chat_id, after=after, limit=READ_SLOTS_MAX, timeout_s=T_S)
+        page = await log.read(chat_id, after=after, limit=limits.READ_SLOTS_MAX, timeout_s=T_S)
         assert page.slots or not page.more, "a page without slots that claims more would never end"
         found += page.slots
         more = page.more

@@ -7,30 +7,30 @@ from pathlib import Path
 from typing import Protocol
 
 from seriatim.engines.dynamodb.accounts import DynamoAccounts, DynamoSessions
-from seriatim.engines.dynamodb.attributes import S
 from seriatim.engines.dynamodb.catalog import DynamoCatalog, DynamoRoster, DynamoUserChats
-from seriatim.engines.dynamodb.client import Client
 from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.dynamodb.request_keys import DynamoRequestKeys
+from seriatim.engines.dynamodb.rows.attributes import S
 from seriatim.engines.dynamodb.store import COUNTERS, Rows, Store
-from seriatim.engines.embedded import rows
+from seriatim.engines.dynamodb.transport.client import Client
 from seriatim.engines.embedded.accounts import EmbeddedAccounts, EmbeddedSessions
 from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster, EmbeddedUserChats
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedDeliveryState, EmbeddedMessageLog
 from seriatim.engines.embedded.request_keys import EmbeddedRequestKeys
-from seriatim.engines.memory.accounts import MemoryAccounts, MemorySessions
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
-from seriatim.engines.memory.message_log import MemoryDeliveryState, MemoryMessageLog
-from seriatim.engines.memory.request_keys import MemoryRequestKeys
-from seriatim.engines.memory.store import MemoryStore
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.accounts import Accounts, Sessions
 from seriatim.ports.catalog import Catalog, Roster, UserChats
 from seriatim.ports.message_log import CounterRepair, DeliveryState, MessageLog
 from seriatim.ports.request_keys import RequestKeys
+from seriatim.simulation.stores.accounts import MemoryAccounts, MemorySessions
+from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
+from seriatim.simulation.stores.message_log import MemoryDeliveryState, MemoryMessageLog
+from seriatim.simulation.stores.request_keys import MemoryRequestKeys
+from seriatim.simulation.stores.tables import MemoryStore
 from tests.support.policies import Need, PolicedClient
 from tests.support.real_dynamodb import PATIENCE_S, PREFIX, CarefulClient, client_with_tables
 

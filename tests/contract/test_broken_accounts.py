@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from seriatim.engines.memory.accounts import MemoryAccounts
+from seriatim.simulation.stores.accounts import MemoryAccounts
 from tests.contract import broken_accounts as broken
 from tests.contract import broken_request_keys
 from tests.contract.promises import ACCOUNTS, REQUEST_KEYS, Promise, keep, name_of

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from seriatim.domain.errors import InternalError, SeriatimError
-from seriatim.engines.memory import one_step as memory
-from seriatim.engines.memory.event_log import MemoryBroker
-from seriatim.engines.memory.one_step import Answer, MemoryOneStep, MemoryStep, Take
+from seriatim.ports.atomic_store import Step
 from seriatim.ports.event_log import Event
 from seriatim.ports.message_log import Entry, Key, Standing
-from seriatim.ports.one_step import Step
+from seriatim.simulation.stores import atomic_store as memory
+from seriatim.simulation.stores.atomic_store import Answer, MemoryOneStep, MemoryStep, Take
+from seriatim.simulation.stores.event_log import MemoryBroker
 from tests.contract.event_engines import keep
 from tests.contract.one_step_engines import MemoryOneStepEngine
 from tests.contract.one_step_suite import SUITE

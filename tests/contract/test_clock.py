@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports import clock as port
 from seriatim.ports.clock import Clock
 from seriatim.simulation.loop import SimulatedLoop

@@ -9,10 +9,10 @@ from typing import TypeVar
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable
-from seriatim.engines.coordinator import MemberKey, deal
-from seriatim.engines.memory import consumer_group
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.wire import Wire
+from seriatim.engines.shared.consumer_group import MemberKey, deal
 from seriatim.ports.event_log import MESSAGES, Fenced, Partition
 from tests.contract.consumers import GROUP, Consumer, Crew, fill, read
 from tests.contract.event_engines import SOON_S, MemoryEventLogEngine, quiet, until
@@ -168,7 +168,7 @@ async def test_an_idle_poll_asks_nothing_until_it_is_woken() -> None:
 
 
 async def test_a_lost_wake_up_delays_a_poll_but_does_not_strand_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_group, "POLL_WAIT_S", 0.01)
+    monkeypatch.setattr(limits, "POLL_WAIT_S", 0.01)
     engine = MemoryEventLogEngine()
     wire = BadWire(only())
     consumer = joined(engine, wire)

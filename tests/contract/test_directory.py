@@ -4,14 +4,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.domain.limits import MEMBER_CACHE_TTL_S, REGISTRATION_TTL_S
 from seriatim.ports import directory as port
 from seriatim.ports.directory import CachedMembers, Registration
 from tests.contract.event_engines import DIRECTORIES, SOON_S, DirectoryEngine, MemoryDirectoryEngine, Suite, keep
 
 SUITE: Suite[DirectoryEngine] = Suite(port)
-HEARTBEAT_S = REGISTRATION_TTL_S / 2
+HEARTBEAT_S = limits.REGISTRATION_TTL_S / 2
 
 
 @SUITE.promise
@@ -29,7 +29,7 @@ async def a_registration_is_found_whole_by_other_processes(engine: DirectoryEngi
 async def a_registration_is_found_for_its_lifetime_and_not_longer(engine: DirectoryEngine) -> None:
     """Writes or renews each registration whole; it is found for `REGISTRATION_TTL_S` from now on."""
     await engine.directory().register([connection("phone")], timeout_s=SOON_S)
-    await engine.pass_time(REGISTRATION_TTL_S - 1)
+    await engine.pass_time(limits.REGISTRATION_TTL_S - 1)
     assert await names(engine) == ["phone"]
     await engine.pass_time(1.1)
     assert await names(engine) == []
@@ -42,7 +42,7 @@ async def a_heartbeat_renews_the_registration(engine: DirectoryEngine) -> None:
     await directory.register([connection("phone")], timeout_s=SOON_S)
     await engine.pass_time(HEARTBEAT_S)
     await directory.register([connection("phone")], timeout_s=SOON_S)
-    await engine.pass_time(REGISTRATION_TTL_S - 1)
+    await engine.pass_time(limits.REGISTRATION_TTL_S - 1)
     assert await names(engine) == ["phone"]
 
 
@@ -83,7 +83,7 @@ async def a_renewal_that_is_applied_after_the_unregistering_changes_nothing(engi
     await engine.directory().unregister(connection("phone"), timeout_s=SOON_S)
     await engine.directory().register([connection("phone"), connection("laptop")], timeout_s=SOON_S)
     assert await names(engine) == ["laptop"]
-    await engine.pass_time(REGISTRATION_TTL_S - 1)
+    await engine.pass_time(limits.REGISTRATION_TTL_S - 1)
     await engine.directory().register([connection("phone")], timeout_s=SOON_S)
     assert await names(engine) == ["laptop"]
     await engine.directory().unregister(connection("tablet"), timeout_s=SOON_S)
@@ -118,7 +118,7 @@ async def members_are_cached_with_the_version_they_were_read_at(engine: Director
 async def cached_members_are_forgotten_after_their_lifetime(engine: DirectoryEngine) -> None:
     """What was cached last of each chat, with its version; left out after `MEMBER_CACHE_TTL_S` or a loss."""
     await cache(engine, 7, "user_1")
-    await engine.pass_time(MEMBER_CACHE_TTL_S - 1)
+    await engine.pass_time(limits.MEMBER_CACHE_TTL_S - 1)
     assert await cached(engine) == (7, ["user_1"])
     await engine.pass_time(1.1)
     assert await cached(engine) is None
@@ -190,7 +190,7 @@ async def test_operators_see_the_living_connections_of_a_gateway() -> None:
     await engine.directory().register([connection("phone"), connection("laptop")], timeout_s=SOON_S)
     await engine.directory().unregister(connection("phone"), timeout_s=SOON_S)
     assert list(engine.registry.gateway_connections("gw_1", engine.now_ms())) == [connection("laptop")]
-    await engine.pass_time(REGISTRATION_TTL_S)
+    await engine.pass_time(limits.REGISTRATION_TTL_S)
     assert list(engine.registry.gateway_connections("gw_1", engine.now_ms())) == []
 
 

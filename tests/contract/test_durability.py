@@ -14,21 +14,21 @@ from seriatim.domain.errors import NotAMember, OutcomeUnknown, SeriatimError
 from seriatim.domain.message import Draft, Receipt
 from seriatim.domain.times import iso
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryUserChats
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.one_step import MemoryOneStep
-from seriatim.engines.memory.store import MemoryStore
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import Wire
-from seriatim.engines.rpc.dial import Dialer
-from seriatim.engines.rpc.durability import RpcDurability
-from seriatim.engines.rpc.finding import Listed
-from seriatim.engines.rpc.server import DurabilityServer
+from seriatim.engines.grpc.dial import Dialer
+from seriatim.engines.grpc.discovery import Listed
+from seriatim.engines.grpc.durability import RpcDurability
+from seriatim.engines.grpc.server import DurabilityServer
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports import durability as port
+from seriatim.ports.atomic_store import OneStep
 from seriatim.ports.durability import Answer, Durability, History
 from seriatim.ports.event_log import MESSAGES
-from seriatim.ports.one_step import OneStep
+from seriatim.simulation.stores.atomic_store import MemoryOneStep
+from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryUserChats
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
+from seriatim.simulation.stores.message_log import MemoryMessageLog
+from seriatim.simulation.stores.tables import MemoryStore
 from tests.contract.event_engines import Suite, keep
 
 CHAT, ANN, BOB, EVE = "chat_1", "user_ann", "user_bob", "user_eve"

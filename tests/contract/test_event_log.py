@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from seriatim.domain.errors import InternalError, OutcomeUnknown
-from seriatim.domain.partition import partition
-from seriatim.engines.memory.wire import Wire
+from seriatim.domain.sharding import partition
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports import event_log as port
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Event, Letter, Partition, Record
 from tests.contract.event_engines import (
@@ -82,7 +82,7 @@ async def events_of_several_keys_in_one_call_are_refused(engine: EventLogEngine)
 
 @SUITE.promise
 async def a_topic_is_never_created_by_writing_to_it(engine: EventLogEngine) -> None:
-    """Topics are created explicitly (spec/data.md 3.1)."""
+    """Topics are created explicitly (docs/spec/data.md#topics)."""
     with pytest.raises(InternalError):
         await engine.writer().append("messages.misspelt", events("chat_1", 0, 1), timeout_s=SOON_S)
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from seriatim.domain.partition import partition as partition_of
+from seriatim.domain.sharding import partition as partition_of
 from seriatim.ports import event_log as port
 from seriatim.ports.event_log import MESSAGES, EventReader, Fenced, Partition, Record
 from tests.contract import test_event_log

@@ -9,7 +9,7 @@ import pytest
 from seriatim.domain.account import phone_hash
 from seriatim.domain.chat import ChatType, Role, pair_key
 from seriatim.domain.message import Message, Sealed
-from seriatim.domain.partition import partition as partition_of
+from seriatim.domain.sharding import partition as partition_of
 from seriatim.ports.event_log import CHATS, MESSAGES, Event
 from seriatim.ports.inspection import Inspection, Pair, Phone, UserChat, UserSession
 from tests.contract.inspection_engines import ENGINES, Inspected

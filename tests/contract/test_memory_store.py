@@ -6,16 +6,16 @@ from typing import TypeVar
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import CounterMissing, InternalError, OutcomeUnknown
-from seriatim.domain.limits import CONTENT_BYTES_MAX, LOOKUP_KEYS_MAX, READ_SLOTS_MAX, TOKEN_LIFETIME_S
 from seriatim.domain.message import Message, Slot
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.store import MemoryStore, StoreWatcher
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.message_log import Allocation, Cancelled, DirtyChat, SenderGone, SlotTaken, Standing
+from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster
+from seriatim.simulation.stores.message_log import MemoryMessageLog
+from seriatim.simulation.stores.tables import MemoryStore, StoreWatcher
 from tests.contract.store_data import (
     ANN,
     BOB,
@@ -211,10 +211,10 @@ async def test_a_cancelled_transaction_is_tried_again_under_its_token(engine: Me
 async def test_a_token_is_forgotten_after_its_lifetime(engine: MemoryEngine) -> None:
     log, again = engine.log(), entry(message(1))
     assert await persist(log, again, token="token-a") is None
-    for sequence, after_s in ((2, TOKEN_LIFETIME_S - 1), (3, TOKEN_LIFETIME_S)):
+    for sequence, after_s in ((2, limits.TOKEN_LIFETIME_S - 1), (3, limits.TOKEN_LIFETIME_S)):
         assert await persist(log, again, token="token-a", now_s=NOW_S + after_s - 1) is None
         assert await persist(log, entry(message(sequence)), now_s=NOW_S + after_s) is None
-    assert await persist(log, again, token="token-a", now_s=NOW_S + TOKEN_LIFETIME_S) is not None
+    assert await persist(log, again, token="token-a", now_s=NOW_S + limits.TOKEN_LIFETIME_S) is not None
 
 
 # --- our bugs ---------------------------------------------------------------------------------------------------------
@@ -239,13 +239,17 @@ async def test_a_malformed_request_is_our_bug_and_writes_nothing(engine: MemoryE
         "slot 0": persisting(message(0)),
         "no token": persisting(message(1), token=""),
         "a long token": persisting(message(1), token="x" * 37),
-        "a read too wide": lambda: log.read(CHAT, after=0, limit=READ_SLOTS_MAX + 1, timeout_s=T_S),
+        "a read too wide": lambda: log.read(CHAT, after=0, limit=limits.READ_SLOTS_MAX + 1, timeout_s=T_S),
         "a read of nothing": lambda: log.read(CHAT, after=0, limit=0, timeout_s=T_S),
         "no slots asked for": lambda: allocate(log, 0),
         "a seal of slot 0": lambda: seal(log, 0),
-        "a lookup too wide": lambda: log.lookup(CHAT, [f"k{n}" for n in range(LOOKUP_KEYS_MAX)], [], timeout_s=T_S),
+        "a lookup too wide": lambda: log.lookup(
+            CHAT, [f"k{n}" for n in range(limits.LOOKUP_KEYS_MAX)], [], timeout_s=T_S
+        ),
         "a key looked up twice": lambda: log.lookup(CHAT, ["k", "k"], [], timeout_s=T_S),
-        "too many standings": lambda: log.standings([f"c{n}" for n in range(LOOKUP_KEYS_MAX + 1)], timeout_s=T_S),
+        "too many standings": lambda: log.standings(
+            [f"c{n}" for n in range(limits.LOOKUP_KEYS_MAX + 1)], timeout_s=T_S
+        ),
     }
     before = await standing(engine)
     for name, attempt in malformed.items():
@@ -266,9 +270,9 @@ async def test_a_page_ends_where_the_limit_is_reached_without_a_look_beyond(engi
 
 async def test_a_heavy_page_ends_before_its_limit(engine: MemoryEngine) -> None:
     for start in range(1, 300, 30):
-        heavy = [message(sequence, content="x" * CONTENT_BYTES_MAX) for sequence in range(start, start + 30)]
+        heavy = [message(sequence, content="x" * limits.CONTENT_BYTES_MAX) for sequence in range(start, start + 30)]
         await persist(engine.log(), *[entry(each) for each in heavy])
-    page = await engine.log().read(CHAT, after=0, limit=READ_SLOTS_MAX, timeout_s=T_S)
+    page = await engine.log().read(CHAT, after=0, limit=limits.READ_SLOTS_MAX, timeout_s=T_S)
     assert 200 < len(page.slots) < 300
     assert page.more
 

@@ -1,4 +1,4 @@
-"""Every store that takes whole sends keeps every promise of `ports/one_step.py`, and all its sentences are tested."""
+"""Every store that takes whole sends keeps every promise of `ports/atomic_store.py`, and each sentence is tested."""
 
 from collections.abc import Awaitable, Callable
 

@@ -6,8 +6,8 @@ import pytest
 
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.message import TEXT, Message
-from seriatim.engines.memory.push import MemoryPushSubscriber
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.push import MemoryPushSubscriber
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports import push as port
 from seriatim.ports.push import CloseOrder, Delivery, Parcel
 from tests.contract.event_engines import PUSHES, SOON_S, MemoryPushEngine, PushEngine, Suite, keep, quiet, until

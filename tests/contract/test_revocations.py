@@ -4,15 +4,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.domain.limits import ACCESS_TOKEN_S, TOKEN_ISSUED_LEEWAY_S
 from seriatim.ports import revocations as port
 from seriatim.ports.revocations import Verdict
 from tests.contract.edge_engines import REVOCATIONS, RevocationsEngine
 from tests.contract.event_engines import SOON_S, Suite, keep
 
 SUITE: Suite[RevocationsEngine] = Suite(port)
-A_WHILE_S = 2 * TOKEN_ISSUED_LEEWAY_S
+A_WHILE_S = 2 * limits.TOKEN_ISSUED_LEEWAY_S
 
 
 @SUITE.promise
@@ -48,7 +48,7 @@ async def a_revocation_outlives_every_token_of_the_session(engine: RevocationsEn
     await engine.advance(A_WHILE_S)
     issued_at_s = engine.now_s()
     await engine.revocations().revoke("sess_1", "token_1", timeout_s=SOON_S)
-    await engine.advance(ACCESS_TOKEN_S - 1)
+    await engine.advance(limits.ACCESS_TOKEN_S - 1)
     await engine.revocations().revoke("sess_other", "token_other", timeout_s=SOON_S)
     assert await ask(engine, "sess_1", "token_2", issued_at_s) is Verdict.REVOKED
     assert await ask(engine, "sess_2", "token_1", issued_at_s) is Verdict.REVOKED
@@ -60,7 +60,7 @@ async def revoking_again_begins_anew(engine: RevocationsEngine) -> None:
     await engine.advance(A_WHILE_S)
     for _ in range(2):
         await engine.revocations().revoke("sess_1", None, timeout_s=SOON_S)
-        await engine.advance(ACCESS_TOKEN_S - 1)
+        await engine.advance(limits.ACCESS_TOKEN_S - 1)
     await engine.revocations().revoke("sess_other", None, timeout_s=SOON_S)
     assert await ask(engine, "sess_1", "token_1") is Verdict.REVOKED
 
@@ -91,7 +91,7 @@ async def a_token_from_a_machine_with_a_fast_clock_is_not_taken_for_younger_than
     engine: RevocationsEngine,
 ) -> None:
     """`CLEAR` only for a token issued after this store began to remember; an older one is `UNSURE`."""
-    issued_at_s = engine.now_s() + TOKEN_ISSUED_LEEWAY_S - 2
+    issued_at_s = engine.now_s() + limits.TOKEN_ISSUED_LEEWAY_S - 2
     await engine.revocations().revoke("sess_1", "token_1", timeout_s=SOON_S)
     await engine.wipe()
     assert await ask(engine, "sess_1", "token_1", issued_at_s) is Verdict.UNSURE

@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.account import Session
 from seriatim.domain.errors import ServiceUnavailable, Unauthorized
-from seriatim.domain.limits import ACCESS_TOKEN_S, SESSION_LIFETIME_S, TOKEN_ISSUED_LEEWAY_S
 from seriatim.domain.tokens import Claims, new_claims
 from seriatim.ports import tokens as port
 from tests.contract.edge_engines import TOKENS, TokensEngine
@@ -26,7 +26,7 @@ async def a_token_is_accepted_everywhere_until_it_expires(engine: TokensEngine) 
     token = engine.signer().sign(claims(engine))
     given = claims(engine)
     assert engine.authenticator().verify(token) == given
-    await engine.advance(ACCESS_TOKEN_S - 1)
+    await engine.advance(limits.ACCESS_TOKEN_S - 1)
     assert engine.authenticator().verify(token) == given
     await engine.advance(1)
     assert refusal(engine, token) == "token_expired"
@@ -38,7 +38,7 @@ async def a_verified_token_expires_in_the_same_process_too(engine: TokensEngine)
     accepted, whatever the token asks for."""
     token, authenticator = engine.signer().sign(claims(engine)), engine.authenticator()
     authenticator.verify(token)
-    await engine.advance(ACCESS_TOKEN_S)
+    await engine.advance(limits.ACCESS_TOKEN_S)
     with pytest.raises(Unauthorized) as refused:
         authenticator.verify(token)
     assert refused.value.details == {"reason": "token_expired"}
@@ -65,9 +65,9 @@ async def only_the_expiry_is_waived(engine: TokensEngine) -> None:
     early = claims(engine)
     token = engine.signer().sign(early)
     foreign = engine.signer().sign(msgspec.structs.replace(early, aud="another-api"))
-    ahead = engine.now_s() + ACCESS_TOKEN_S + 1 + TOKEN_ISSUED_LEEWAY_S + 1
+    ahead = engine.now_s() + limits.ACCESS_TOKEN_S + 1 + limits.TOKEN_ISSUED_LEEWAY_S + 1
     future = engine.signer().sign(msgspec.structs.replace(early, iat=ahead))
-    await engine.advance(ACCESS_TOKEN_S + 1)
+    await engine.advance(limits.ACCESS_TOKEN_S + 1)
     assert engine.authenticator().verify(token, expired_too=True) == early
     for each in (foreign, future):
         assert refusal(engine, each, expired_too=True) == "token_invalid"
@@ -76,7 +76,7 @@ async def only_the_expiry_is_waived(engine: TokensEngine) -> None:
 @SUITE.promise
 async def a_token_of_a_living_session_passes(engine: TokensEngine) -> None:
     """Raises `Unauthorized` with `details.reason` `token_revoked` when token or session was revoked."""
-    await engine.advance(2 * TOKEN_ISSUED_LEEWAY_S)
+    await engine.advance(2 * limits.TOKEN_ISSUED_LEEWAY_S)
     await check(engine)
     assert engine.sessions.asked == 0
 
@@ -84,7 +84,7 @@ async def a_token_of_a_living_session_passes(engine: TokensEngine) -> None:
 @SUITE.promise
 async def a_revoked_session_ends_its_tokens_and_a_revoked_token_itself(engine: TokensEngine) -> None:
     """Raises `Unauthorized` with `details.reason` `token_revoked` when token or session was revoked."""
-    await engine.advance(2 * TOKEN_ISSUED_LEEWAY_S)
+    await engine.advance(2 * limits.TOKEN_ISSUED_LEEWAY_S)
     open_session(engine)
     await engine.revocations.revoke("sess_1", "token_1", timeout_s=SOON_S)
     assert await revoked(engine)
@@ -107,7 +107,7 @@ async def an_unsure_answer_is_decided_by_the_authority(engine: TokensEngine) -> 
 @SUITE.promise
 async def a_fast_answer_that_does_not_come_is_decided_by_the_authority(engine: TokensEngine) -> None:
     """The fast answer is believed only when it is sure; otherwise the authority decides."""
-    await engine.advance(2 * TOKEN_ISSUED_LEEWAY_S)
+    await engine.advance(2 * limits.TOKEN_ISSUED_LEEWAY_S)
     engine.revocations.up = False
     assert await revoked(engine)
     open_session(engine)
@@ -121,7 +121,7 @@ async def when_nobody_can_tell_nobody_passes(engine: TokensEngine) -> None:
     engine.sessions.up = False
     with pytest.raises(ServiceUnavailable):
         await check(engine)
-    await engine.advance(2 * TOKEN_ISSUED_LEEWAY_S)
+    await engine.advance(2 * limits.TOKEN_ISSUED_LEEWAY_S)
     engine.revocations.up = False
     with pytest.raises(ServiceUnavailable):
         await check(engine)
@@ -159,7 +159,9 @@ def refusal(engine: TokensEngine, token: str, *, expired_too: bool = False) -> o
     return refused.value.details["reason"]
 
 
-def open_session(engine: TokensEngine, *, user_id: str = "user_1", expires_in_s: int = SESSION_LIFETIME_S) -> None:
+def open_session(
+    engine: TokensEngine, *, user_id: str = "user_1", expires_in_s: int = limits.SESSION_LIFETIME_S
+) -> None:
     now_ms = engine.now_s() * 1000
     engine.sessions.known["sess_1"] = Session(
         session_id="sess_1",

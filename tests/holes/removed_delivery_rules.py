@@ -1,22 +1,21 @@
-"""The rules of delivery.md sections 5 to 7, each as the patch that takes it out of connection, fanout or directory."""
+"""The rules of docs/spec/delivery.md, each as the patch that takes it out of connection, fanout or directory."""
 
 from collections.abc import Sequence
 
 import pytest
 
-from seriatim.connection import outbound
-from seriatim.connection.chat_cursor import ChatCursor
-from seriatim.connection.connection import Connection
-from seriatim.connection.outbound import Outbound
+from seriatim.connection.session.chat_cursor import ChatCursor
+from seriatim.connection.session.connection import Connection
+from seriatim.connection.session.outbound import Outbound
 from seriatim.domain import limits
-from seriatim.engines.memory.directory import MemoryRegistry, _ExpiringSet
+from seriatim.engines.inprocess.directory import MemoryRegistry, _ExpiringSet
 from seriatim.fanout.dead_letters import DeadLetters
-from seriatim.fanout.worker import PartitionWorker
+from seriatim.fanout.partition_worker import PartitionWorker
 from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import Letter, Record
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import ErrorFrame
-from seriatim.simulation.mutants import MUTANTS
+from seriatim.simulation.mutants.catalogue import MUTANTS
 from tests.support.holes import RuleRemoved
 
 
@@ -94,7 +93,7 @@ def a_full_buffer_drops(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_slow_consumer_is_closed_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(outbound, "SLOW_CONSUMER_GRACE_S", 0.0)
+    patch.setattr(limits, "SLOW_CONSUMER_GRACE_S", 0.0)
 
 
 def warnings_wait_their_turn(patch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The rules of delivery.md section 2 to 8, each as the patch that takes it out of the durability plane or the store."""
+"""The rules of docs/spec/delivery.md, each as the patch that takes it out of the durability plane or the store."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -10,22 +10,22 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.message import Draft, Receipt, Sealed, Slot
-from seriatim.durability import express, slots, verdicts
-from seriatim.durability.observe import DurabilityObserver
-from seriatim.durability.patience import Deadline, persistently
+from seriatim.durability import atomic_commit, dedup, slots
+from seriatim.durability.deadline import Deadline, persistently
+from seriatim.durability.observer import DurabilityObserver
 from seriatim.durability.pipeline import ChatPipeline, Pending
-from seriatim.durability.prefix import Prefix, PrefixReader
 from seriatim.durability.publish import ChatPublisher, Outgoing
 from seriatim.durability.reads import MemberReads
-from seriatim.durability.receipts import Receipts
 from seriatim.durability.reconcile import Reconciler
 from seriatim.durability.slots import Job, Lease, SlotWriter
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.store import Commit
-from seriatim.operations.counters import CounterDoctor
+from seriatim.durability.stable_prefix import Prefix, PrefixReader
+from seriatim.durability.watermarks import Receipts
+from seriatim.operations.counter_repair import CounterRepairer
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import PrefixPage
 from seriatim.ports.message_log import Cancelled, Entry, Key, KeyTaken, SenderGone, SlotTaken
+from seriatim.simulation.stores.message_log import MemoryMessageLog
+from seriatim.simulation.stores.tables import Commit
 
 T = TypeVar("T")
 
@@ -87,10 +87,10 @@ def slots_are_put_unconditionally(patch: pytest.MonkeyPatch) -> None:
 
 
 def repair_ignores_watermarks(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: CounterDoctor, chat_id: str) -> int:
+    async def nothing(self: CounterRepairer, chat_id: str) -> int:
         return 0
 
-    patch.setattr(CounterDoctor, "_highest_watermark", nothing)
+    patch.setattr(CounterRepairer, "_highest_watermark", nothing)
 
 
 # --- H6: unauthorised reads and acks -------------------------------------------------------------------------------
@@ -147,13 +147,13 @@ def nobody_reconciles(patch: pytest.MonkeyPatch) -> None:
 
 
 def keys_belong_to_nobody(patch: pytest.MonkeyPatch) -> None:
-    judge_key = verdicts.judge_key
+    judge_key = dedup.judge_key
 
-    def of_anyone(draft: Draft, digest: str, key: Key, *, member: bool) -> verdicts.Hit | verdicts.Refusal:
+    def of_anyone(draft: Draft, digest: str, key: Key, *, member: bool) -> dedup.Hit | dedup.Refusal:
         return judge_key(msgspec.structs.replace(draft, sender_id=key.sender_id), digest, key, member=member)
 
-    patch.setattr(verdicts, "judge_key", of_anyone)
-    patch.setattr(express, "judge_key", of_anyone)
+    patch.setattr(dedup, "judge_key", of_anyone)
+    patch.setattr(atomic_commit, "judge_key", of_anyone)
 
 
 # --- H15: ack beyond the end ---------------------------------------------------------------------------------------
@@ -177,8 +177,8 @@ def the_commit_checks_no_membership(patch: pytest.MonkeyPatch) -> None:
 
 
 def lookups_ignore_expiry(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(verdicts, "expired", lambda key, now_s: False)
-    patch.setattr(express, "expired", lambda key, now_s: False)
+    patch.setattr(dedup, "expired", lambda key, now_s: False)
+    patch.setattr(atomic_commit, "expired", lambda key, now_s: False)
 
 
 def the_commit_ignores_expiry(patch: pytest.MonkeyPatch) -> None:
@@ -196,11 +196,9 @@ def the_commit_ignores_expiry(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_cancellation_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:
-    def judge(
-        cancelled: Cancelled, entries: Sequence[Entry], drafts: Sequence[tuple[Draft, str]]
-    ) -> verdicts.Aftermath:
-        settled: Mapping[int, verdicts.Hit | verdicts.Refusal] = {
-            index: verdicts.Hit(
+    def judge(cancelled: Cancelled, entries: Sequence[Entry], drafts: Sequence[tuple[Draft, str]]) -> dedup.Aftermath:
+        settled: Mapping[int, dedup.Hit | dedup.Refusal] = {
+            index: dedup.Hit(
                 Receipt(
                     message_id=entry.message.message_id,
                     sequence=entry.message.sequence,
@@ -210,7 +208,7 @@ def every_cancellation_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:
             )
             for index, entry in enumerate(entries)
         }
-        return verdicts.Aftermath(dict(settled), (), ())
+        return dedup.Aftermath(dict(settled), (), ())
 
     patch.setattr(slots, "judge_cancelled", judge)
 

@@ -3,10 +3,10 @@
 import pytest
 
 from seriatim.domain import limits
-from seriatim.durability.express import Express, _Company
-from seriatim.engines.embedded.one_step import EmbeddedOneStep, EmbeddedStep
-from seriatim.engines.embedded.writer import Writer
-from seriatim.ports.one_step import Step
+from seriatim.durability.atomic_commit import Express, _Company
+from seriatim.engines.embedded.atomic_store import EmbeddedOneStep, EmbeddedStep
+from seriatim.engines.embedded.storage.writer import Writer
+from seriatim.ports.atomic_store import Step
 
 
 def any_counter_is_trusted(patch: pytest.MonkeyPatch) -> None:

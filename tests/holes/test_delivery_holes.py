@@ -1,4 +1,4 @@
-"""The holes of delivery.md section 1 that connection and fanout close, each as its shortest story.
+"""The holes of docs/spec/delivery.md#the-holes that connection and fanout close, each as its shortest story.
 
 Every story is told twice: with the rule that closes the hole it ends well, with the rule taken out it must not.
 """

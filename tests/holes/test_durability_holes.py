@@ -1,4 +1,4 @@
-"""The holes of delivery.md section 1 that the durability plane closes, each as its shortest story.
+"""The holes of docs/spec/delivery.md#the-holes that the durability plane closes, each as its shortest story.
 
 Every story is told twice: with the rule that closes the hole it ends well, with the rule taken out it must not.
 """
@@ -8,7 +8,7 @@ import asyncio
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, InvalidMessage, NotAMember, ServerBusy, ServiceUnavailable
 from seriatim.domain.message import Message, Receipt
-from seriatim.operations.counters import CounterDoctor
+from seriatim.operations.counter_repair import CounterRepairer
 from tests.holes.removed_rules import (
     acks_are_unbounded,
     ambiguous_adds_are_repeated,
@@ -111,7 +111,7 @@ async def test_h5_after_a_repair_new_messages_are_visible_to_who_had_acknowledge
     bench.store.put_watermark(BOB, CHAT, 5)  # 4 and 5 were seen, then lost with a part of the store
     bench.store.lose_counter(CHAT)
     node = bench.node()
-    await CounterDoctor(node.log, node.clock, highest_published=lambda _: 3).repair(CHAT)
+    await CounterRepairer(node.log, node.clock, highest_published=lambda _: 3).repair(CHAT)
     receipt = await node.stored(draft(1))
     assert receipt.sequence > 5
     assert [message.content for message in await node.read_all(BOB, after=5)] == ["text 1"]

@@ -1,4 +1,4 @@
-"""No hole of delivery.md section 1 is forgotten: each has at least one story of its own in this folder."""
+"""No hole of docs/spec/delivery.md#the-holes is forgotten: each has at least one story of its own in this folder."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The scenarios of spec/data.md section 7 about too much and too broken: S26 to S30."""
+"""The scenarios of docs/spec/data.md#scenarios about too much and too broken: S26 to S30."""
 
 import asyncio
 import json
@@ -7,7 +7,7 @@ import pytest
 from msgspec import UNSET
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import BreakerState
+from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.protocol.frames import ErrorFrame, MessageAck, SyncRequest
 from tests.support.bench import ANN, BOB, CHAT, EVE, draft, key_id, simulate, simulated
 from tests.support.town import Town, in_town
@@ -78,7 +78,7 @@ async def _push(town: Town, client: TownClient, first: int, last: int) -> None:
     await asyncio.sleep(0.001)
 
 
-# --- S27: every rejection is an error frame (spec/websocket.md section 3) --------------------------------------------
+# --- S27: every rejection is an error frame (docs/spec/websocket.md#errors) ---------------------------------------
 
 
 def _sends(**changes: object) -> str:

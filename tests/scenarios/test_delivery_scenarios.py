@@ -1,11 +1,11 @@
-"""The scenarios of spec/data.md section 7 from end to end: catching up, failing over, acknowledging."""
+"""The scenarios of docs/spec/data.md#scenarios from end to end: catching up, failing over, acknowledging."""
 
 import asyncio
 
 from seriatim.domain import limits
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import MessageAck, SyncRequest
-from seriatim.simulation.device import Device
+from seriatim.simulation.clients.device import Device
 from tests.support.bench import ANN, BOB, CHAT, CID, draft, key_id, simulated
 from tests.support.town import Town, in_town
 from tests.support.town_client import a_send

@@ -1,4 +1,4 @@
-"""The scenarios of spec/data.md section 7 that the durability plane decides, under the numbers they have there."""
+"""The scenarios of docs/spec/data.md#scenarios that the durability plane decides, under their numbers."""
 
 import asyncio
 from itertools import pairwise
@@ -12,7 +12,7 @@ from seriatim.domain.errors import (
     ServiceUnavailable,
 )
 from seriatim.domain.message import Message, Receipt
-from seriatim.operations.counters import CounterDoctor
+from seriatim.operations.counter_repair import CounterRepairer
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, Outcome, draft, simulated
 from tests.support.wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, Fate, late
 
@@ -106,7 +106,7 @@ async def test_s7_a_missing_counter_halts_the_chat_until_it_is_repaired(bench: B
     assert isinstance(error, CounterMissing)
     assert (bench.slots(), bench.store.keys, CHAT in bench.store.counters) == (before, {}, False)
     assert node.notes.missing_counters == [CHAT]
-    await CounterDoctor(node.log, node.clock, highest_published=lambda _: 7).repair(CHAT)
+    await CounterRepairer(node.log, node.clock, highest_published=lambda _: 7).repair(CHAT)
     assert (await node.stored(draft(1))).sequence == 8
 
 

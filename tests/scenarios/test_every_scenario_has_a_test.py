@@ -1,4 +1,4 @@
-"""No scenario of spec/data.md section 7 that the kernel can show is forgotten: each number has a test, somewhere."""
+"""No scenario of docs/spec/data.md#scenarios that the kernel can show is forgotten: each number has a test."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The scenarios of spec/data.md section 7 about the event log and its consumers: S33 to S37."""
+"""The scenarios of docs/spec/data.md#scenarios about the event log and its consumers: S33 to S37."""
 
 import asyncio
 import json
@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from seriatim.domain import limits
+from seriatim.domain.dead_letter import LetterBody
 from seriatim.domain.events import encode_message, message_persisted
-from seriatim.domain.letters import LetterBody
 from seriatim.domain.message import TEXT, Message
 from seriatim.domain.times import iso
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
 from seriatim.fanout.observer import Skip
 from seriatim.ports.event_log import MESSAGES, Event, Record
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
 from tests.support.bench import ANN, BOB, CHAT, Bench, draft, simulate, simulated
 from tests.support.town import MESSAGES_0, Town, in_town
 from tests.support.wire import UNAVAILABLE, ScriptedWire, late

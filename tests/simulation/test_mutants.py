@@ -2,7 +2,7 @@
 
 import pytest
 
-from seriatim.simulation.mutants import MUTANTS
+from seriatim.simulation.mutants.catalogue import MUTANTS
 from seriatim.simulation.runner import hunt, run_one
 
 

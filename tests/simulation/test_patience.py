@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from random import Random
 
-from seriatim.domain.limits import SLOW_CONSUMER_GRACE_S
-from seriatim.simulation.faults import Faults, profile_named
-from seriatim.simulation.history import History
-from seriatim.simulation.link import Link
+from seriatim.domain import limits
+from seriatim.simulation.checks.history import History
+from seriatim.simulation.checks.slow_readers import Patience
+from seriatim.simulation.clients.link import Link
+from seriatim.simulation.faults.plan import Faults, profile_named
 from seriatim.simulation.loop import SimulatedLoop
-from seriatim.simulation.patience import Patience
 from seriatim.simulation.process import Process
 from seriatim.simulation.trace import Trace
 
@@ -47,13 +47,13 @@ class World:
 
 def test_a_close_before_the_end_of_the_grace_period_is_noticed() -> None:
     world = World(reading=False)
-    world.at(1.0 + SLOW_CONSUMER_GRACE_S - 0.1, lambda: world.link.close(1008, "slow_consumer"))
+    world.at(1.0 + limits.SLOW_CONSUMER_GRACE_S - 0.1, lambda: world.link.close(1008, "slow_consumer"))
     assert world.broken() == ["slow_consumer_grace"]
 
 
 def test_a_close_at_the_end_of_the_grace_period_is_right() -> None:
     world = World(reading=False)
-    world.at(1.0 + SLOW_CONSUMER_GRACE_S, lambda: world.link.close(1008, "slow_consumer"))
+    world.at(1.0 + limits.SLOW_CONSUMER_GRACE_S, lambda: world.link.close(1008, "slow_consumer"))
     assert world.broken() == []
 
 

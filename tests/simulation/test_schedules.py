@@ -2,7 +2,7 @@
 
 import pytest
 
-from seriatim.simulation.profiles import MIXED, PROFILES
+from seriatim.simulation.faults.profiles import MIXED, PROFILES
 from seriatim.simulation.runner import run_one
 
 MIXED_CHUNKS, CHUNK_SEEDS = 16, 50

@@ -2,10 +2,9 @@
 
 from random import Random
 
-from seriatim.connection import chat_cursor
 from seriatim.domain import limits
-from seriatim.simulation import device, tight
-from seriatim.simulation.tight import LIMIT_SETS, limit_set, tight_limits
+from seriatim.simulation import tight_limits as tight
+from seriatim.simulation.tight_limits import LIMIT_SETS, limit_set, tight_limits
 
 
 def test_every_set_of_limits_is_met_within_a_few_dozen_seeds() -> None:
@@ -21,14 +20,13 @@ def test_the_ends_of_the_range_of_chance_name_a_set() -> None:
 
 def test_a_schedule_leaves_every_limit_as_it_was() -> None:
     everything = [*tight._ALWAYS, *[number for numbers in LIMIT_SETS.values() for number in numbers]]
-    before = [getattr(module, name) for module, name, _ in everything]
+    before = [getattr(limits, name) for name, _ in everything]
     for chance in (0.0, 0.55, 0.7, 0.8, 0.95):
         with tight_limits(chance):
             pass
-    assert [getattr(module, name) for module, name, _ in everything] == before
+    assert [getattr(limits, name) for name, _ in everything] == before
 
 
 def test_a_number_of_the_chosen_set_wins_over_the_usual_one() -> None:
     with tight_limits(0.5):
-        assert (device.PAGE_SLOTS, limits.FILL_SLOTS_MAX) == (1, 1)
-        assert vars(chat_cursor)["HELD_MESSAGES_MAX"] == 1
+        assert (limits.CLIENT_SYNC_SLOTS, limits.FILL_SLOTS_MAX, limits.HELD_MESSAGES_MAX) == (1, 1, 1)

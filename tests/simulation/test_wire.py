@@ -7,10 +7,10 @@ from random import Random
 import pytest
 
 from seriatim.domain.errors import Conflict, OutcomeUnknown, ServiceUnavailable, Throttled
-from seriatim.simulation.faults import Fault, Faults
+from seriatim.simulation.faults.plan import Fault, Faults
+from seriatim.simulation.faults.profiles import PROFILES, IncidentKind, Profile, WireKind, WireRates, mixture
 from seriatim.simulation.loop import Order, SimulatedLoop
 from seriatim.simulation.process import Process
-from seriatim.simulation.profiles import PROFILES, IncidentKind, Profile, WireKind, WireRates, mixture
 from seriatim.simulation.trace import Trace
 from seriatim.simulation.wire import SimulatedWire
 

@@ -17,12 +17,12 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import MembershipChanged, MessagePersisted, decode
 from seriatim.domain.message import Draft, Message, Receipt, Sealed, Slot, content_digest
 from seriatim.domain.times import iso
+from seriatim.durability.deadline import Deadline
 from seriatim.durability.guards import StoreGuard
 from seriatim.durability.ingest import Ingest
-from seriatim.durability.patience import Deadline
-from seriatim.durability.prefix import PrefixReader
 from seriatim.durability.publish import ChatPublisher
 from seriatim.durability.slots import SlotWriter
+from seriatim.durability.stable_prefix import PrefixReader
 from seriatim.ports.event_log import MEMBERSHIPS, MESSAGES, Partition, Record
 from seriatim.ports.message_log import Key, Standing
 from seriatim.simulation.loop import SimulatedLoop

@@ -3,17 +3,17 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster
-from seriatim.engines.memory.consumer_group import MemoryEventReader
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.one_step import MemoryOneStep
-from seriatim.engines.memory.store import MemoryStore, StoreWatcher
+from seriatim.ports.atomic_store import OneStep
 from seriatim.ports.catalog import Roster
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES, DeadLetterWriter, EventReader, Partition, Record
-from seriatim.ports.one_step import OneStep
 from seriatim.simulation.loop import SimulatedLoop
+from seriatim.simulation.stores.atomic_store import MemoryOneStep
+from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.simulation.stores.event_reader import MemoryEventReader
+from seriatim.simulation.stores.message_log import MemoryMessageLog
+from seriatim.simulation.stores.tables import MemoryStore, StoreWatcher
 from tests.support.wire import ScriptedWire
 
 

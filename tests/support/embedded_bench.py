@@ -14,21 +14,21 @@ from typing import Any, ClassVar, cast
 
 from seriatim.domain.errors import OutcomeUnknown, SeriatimError
 from seriatim.domain.events import BadEvent, MessagePersisted, decode
+from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
 from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
 from seriatim.engines.embedded.event_log import EmbeddedDeadLetterWriter, EmbeddedEventLog, EmbeddedEventWriter
 from seriatim.engines.embedded.event_reader import EmbeddedEventReader
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
-from seriatim.engines.embedded.one_step import EmbeddedOneStep
-from seriatim.engines.embedded.rows import EventRow, first_text, last_number
-from seriatim.engines.memory.catalog import MemoryCatalog
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.store import MemoryStore
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.rows import EventRow, first_text, last_number
+from seriatim.ports.atomic_store import OneStep, Step
 from seriatim.ports.catalog import Roster
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, DeadLetterWriter, EventReader, Headers, Partition, Record
-from seriatim.ports.one_step import OneStep, Step
+from seriatim.simulation.stores.catalog import MemoryCatalog
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
+from seriatim.simulation.stores.message_log import MemoryMessageLog
+from seriatim.simulation.stores.tables import MemoryStore
 from tests.support.bench import Bench
 from tests.support.bench_engines import OnMemory
 from tests.support.folder_store import FolderStore, VirtualSyncs

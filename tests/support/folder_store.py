@@ -9,11 +9,11 @@ from typing import Generic, TypeVar
 
 from seriatim.domain.chat import Chat, Membership
 from seriatim.domain.message import Message, Slot
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.disk import Changes, Disk
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.rows import CounterRow, WatermarkRow
-from seriatim.engines.embedded.writer import Writer, _Job
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.disk import Changes, Disk
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.rows import CounterRow, WatermarkRow
+from seriatim.engines.embedded.storage.writer import Writer, _Job
 from seriatim.ports.message_log import Key, Standing
 from seriatim.simulation.loop import SimulatedLoop
 

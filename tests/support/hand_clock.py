@@ -1,6 +1,6 @@
 """A clock that moves only by hand, both its times together. Chance is real."""
 
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.inprocess.clock import SystemClock
 
 NOON_MS = 1_769_774_400_000  # 2026-01-30T12:00:00Z
 

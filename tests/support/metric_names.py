@@ -1,4 +1,4 @@
-"""Every metric of spec/data.md section 5, by the name under which Prometheus finds it; and those that are not here.
+"""Every metric of docs/spec/data.md#metrics, by the name that Prometheus has for it; and those that are not here.
 
 `OURS` are those that we add; `DISTRIBUTED` those that only a deployment on engines of its own can show; `ENGINES` are
 ours about such engines.

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from seriatim.domain.errors import SeriatimError
-from seriatim.durability.observe import DurabilityObserver
+from seriatim.durability.observer import DurabilityObserver
 
 
 class Notes(DurabilityObserver):

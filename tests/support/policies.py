@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from seriatim.engines.dynamodb.client import Client, Request
+from seriatim.engines.dynamodb.transport.client import Client, Request
 
 IAM = Path(__file__).parents[2] / "deploy" / "iam"
 ARN = "arn:aws:dynamodb:eu-west-1:111122223333:table/"  # of the partition aws; there are others

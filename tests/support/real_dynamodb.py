@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from seriatim.engines.dynamodb.client import Client, Request
-from seriatim.engines.dynamodb.control import DynamoTableControl
-from seriatim.engines.dynamodb.signing import Credentials
 from seriatim.engines.dynamodb.store import Store
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.dynamodb.table_control import DynamoTableControl
+from seriatim.engines.dynamodb.transport.client import Client, Request
+from seriatim.engines.dynamodb.transport.signing import Credentials
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.tables import TABLES, create
 from tests.support.real_engines import real_engines
 from tools.engines.dynamodb import KEY_ID, REGION, SECRET, DynamoDB
@@ -69,7 +69,7 @@ class PatientClient(Client):
 
 
 class CarefulClient(PatientClient):
-    """Refuses what spec/data.md section 1 forbids, and remembers which tables were written to."""
+    """Refuses what docs/spec/data.md#reads forbids, and remembers which tables were written to."""
 
     def __init__(self, url: str, patience_s: float = PATIENCE_S) -> None:
         super().__init__(url, patience_s)

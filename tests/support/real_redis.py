@@ -16,8 +16,8 @@ from typing import ClassVar
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.redis.address import Address
 from seriatim.engines.redis.client import RedisClient
+from seriatim.engines.redis.connection import Argument, Reply
 from seriatim.engines.redis.dial import Dialer
-from seriatim.engines.redis.link import Argument, Reply
 from tests.support.real_engines import real_engines
 from tools.engines.ports import HOST
 from tools.engines.redis import Redis

@@ -10,26 +10,26 @@ from typing import Any
 import msgspec
 
 from seriatim.api import auth, sessions, users
-from seriatim.api.app import RestApp, build_app
 from seriatim.api.auth import Auth
-from seriatim.api.codes import Codes
-from seriatim.api.observe import ApiObserver
-from seriatim.api.route import Route
+from seriatim.api.core.app import RestApp, build_app
+from seriatim.api.core.observer import ApiObserver
+from seriatim.api.core.route import Route
+from seriatim.api.otp import Codes
 from seriatim.api.sessions import Revoker, SessionService, SocketCloser
 from seriatim.api.users import Users
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.code_sender import new_code
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush
+from seriatim.engines.inprocess.quotas import LocalQuotas
+from seriatim.engines.inprocess.revocations import LocalRevocations
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.engines.keys.authenticator import KeyAuthenticator
 from seriatim.engines.keys.key_folder import KeyFolder
 from seriatim.engines.keys.secrets import KeySecrets
 from seriatim.engines.keys.tokens import Rs256Signer
-from seriatim.engines.local.code_sender import new_code
-from seriatim.engines.local.quotas import LocalQuotas
-from seriatim.engines.local.revocations import LocalRevocations
-from seriatim.engines.memory.accounts import MemoryAccounts
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.push import MemoryChannels, MemoryPush
-from seriatim.engines.memory.store import MemoryStore
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import Wire
+from seriatim.simulation.stores.accounts import MemoryAccounts
+from seriatim.simulation.stores.tables import MemoryStore
 from tests.support.hand_clock import HandClock
 
 PHONE = "+4915112345678"

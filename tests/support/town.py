@@ -10,7 +10,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from seriatim.api.membership import MembershipService
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.socket import Identity
 from seriatim.domain.chat import Membership, Role
@@ -18,20 +17,21 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import BadEvent, MessagePersisted, decode
 from seriatim.domain.message import Message
 from seriatim.domain.times import iso
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
-from seriatim.fanout.service import FanoutService
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.fanout.consumer import FanoutService
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Partition, Record
 from seriatim.ports.push import Delivery, Parcel
-from seriatim.simulation.device import Device
-from seriatim.simulation.device_faults import DeviceFaults
-from seriatim.simulation.faults import Faults
-from seriatim.simulation.history import History
-from seriatim.simulation.link import Link
+from seriatim.services.membership import MembershipService
+from seriatim.simulation.checks.history import History
+from seriatim.simulation.clients.device import Device
+from seriatim.simulation.clients.device_faults import DeviceFaults
+from seriatim.simulation.clients.link import Link
+from seriatim.simulation.faults.plan import Faults
+from seriatim.simulation.faults.profiles import Profile
+from seriatim.simulation.grpc import IngestNode, RemoteDurability
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
-from seriatim.simulation.profiles import Profile
-from seriatim.simulation.rpc import IngestNode, RemoteDurability
 from seriatim.simulation.trace import Trace
 from tests.support.bench import CHAT, Bench, Node, Schedule
 from tests.support.town_client import TownClient

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from seriatim.connection.connection import Connection
+from seriatim.connection.session.connection import Connection
 from seriatim.protocol.codec import decode_server_frame, encode
 from seriatim.protocol.frames import (
     Ack,

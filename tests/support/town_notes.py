@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from seriatim.connection.observe import Unobserved as GatewayUnobserved
-from seriatim.fanout.observer import Skip
-from seriatim.fanout.observer import Unobserved as FanoutUnobserved
+from seriatim.connection.observer import GatewayObserver
+from seriatim.fanout.observer import FanoutObserver, Skip
 from seriatim.ports.event_log import Partition, Record
 from seriatim.protocol.frames import CloseReason
 
 
-class GatewayNotes(GatewayUnobserved):
+class GatewayNotes(GatewayObserver):
     def __init__(self) -> None:
         self.high: list[int] = []
         self.slow = 0
@@ -29,7 +28,7 @@ class GatewayNotes(GatewayUnobserved):
         self.filled_messages += messages
 
 
-class FanoutNotes(FanoutUnobserved):
+class FanoutNotes(FanoutObserver):
     def __init__(self) -> None:
         self.handled_offsets: dict[Partition, list[int]] = {}
         self.skips: list[Skip] = []

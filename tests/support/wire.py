@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 
 from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.simulation.loop import SimulatedLoop
 
 T = TypeVar("T")

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from seriatim.domain.account import Session
 from seriatim.domain.message import Draft
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.rpc.dial import Dialer
-from seriatim.engines.rpc.durability import RpcDurability, rendezvous
-from seriatim.engines.rpc.finding import Listed
-from seriatim.engines.rpc.server import DurabilityServer
+from seriatim.engines.grpc.dial import Dialer
+from seriatim.engines.grpc.discovery import Listed
+from seriatim.engines.grpc.durability import RpcDurability, rendezvous
+from seriatim.engines.grpc.server import DurabilityServer
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.accounts import Sessions
 from seriatim.ports.durability import Answer, BackPage, Durability, History, PrefixPage
 from tests.system.deployment import Process

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import count
 
-from seriatim.engines.rpc.durability import rendezvous
+from seriatim.engines.grpc.durability import rendezvous
 from tests.system.deployment import Deployment, Process
 from tests.system.people import ANSWER_S, Person
 from tests.system.phones import Lost, Phone, Refused

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InvalidMessage
-from seriatim.domain.limits import INVALID_FRAMES_MAX
 from seriatim.protocol.codec import BadFrame, decode_client_frame
 from tests.system.raw_line import BINARY, CLOSE, PING, PONG, TEXT, framed
 
@@ -46,7 +46,7 @@ class Fuzzer:
 
     def life(self, frames: int) -> list[bytes]:
         """Text frames for one connection: half of them stop just before the server has had enough."""
-        enough = INVALID_FRAMES_MAX - (self._chance.random() < 0.5)
+        enough = limits.INVALID_FRAMES_MAX - (self._chance.random() < 0.5)
         found, invalid = list[bytes](), 0
         while len(found) < frames and invalid < enough:
             found.append(self.text())

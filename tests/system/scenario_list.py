@@ -1,4 +1,4 @@
-"""Which test shows which scenario of spec/data.md section 7, S16 to S41: in the simulated world, and on real engines.
+"""Which test shows which of S16-S41: in the simulated world, and on real engines (docs/spec/data.md#scenarios).
 
 `make faults` writes this list into docs/faults.md, and a test sees to it that each of these tests is there.
 """

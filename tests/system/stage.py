@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from seriatim.domain.limits import PERSIST_DEADLINE_S
-from seriatim.engines.rpc.durability import rendezvous
+from seriatim.domain import limits
+from seriatim.engines.grpc.durability import rendezvous
 from tests.support.real_engines import real_engines
 from tests.system.deployment import Deployment, deployed, engines_at
 from tests.system.fault_list import Fault
@@ -24,7 +24,9 @@ from tools.engines.ports import HOST
 PEOPLE = 8
 SILENT = 2  # of them, one at each gateway
 CHATS = 4
-REFUSED_S = 3 * PERSIST_DEADLINE_S  # an error comes by the deadline; the rest is for a machine that does much else
+REFUSED_S = (
+    3 * limits.PERSIST_DEADLINE_S
+)  # an error comes by the deadline; the rest is for a machine that does much else
 CHATS_TRIED_MAX = 50
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from seriatim.domain.limits import CLIENT_GREETING_WAIT_S, CLIENT_SEND_UNANSWERED_S
+from seriatim.domain import limits
 from tests.system.people import Person, Place
 from tests.system.phones import Json, Lost, Phone, Refused, faults, same
 
@@ -53,7 +53,7 @@ class Handset(Phone):
     async def connect(self) -> None:
         self.person.gateway = self._gateways[self._at % len(self._gateways)]
         try:
-            async with asyncio.timeout(CLIENT_GREETING_WAIT_S):
+            async with asyncio.timeout(limits.CLIENT_GREETING_WAIT_S):
                 await super().connect()
         except (Lost, TimeoutError) as error:
             await self.drop()
@@ -116,7 +116,7 @@ class Handset(Phone):
     async def _ask(self, question: str, frame: Json) -> Json:
         began = time.monotonic()
         try:
-            async with asyncio.timeout(CLIENT_SEND_UNANSWERED_S):
+            async with asyncio.timeout(limits.CLIENT_SEND_UNANSWERED_S):
                 return await super()._ask(question, frame)
         except Refused:
             self.refused_after.append(time.monotonic() - began)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from seriatim.domain.limits import BODY_BYTES_MAX, HEAD_BYTES_MAX
+from seriatim.domain import limits
 from tests.system.people import ANSWER_S, Person, Reply, request
 from tests.system.raw_line import PING, PONG, TEXT, RawLine, framed, handshake
 from tests.system.server import ServerProcess, serving, until, with_limits
@@ -267,17 +267,21 @@ def _rest(raw: socket.socket) -> bytes:
 
 def test_a_body_over_64_kib_is_413_and_one_of_64_kib_is_read(alice: Person) -> None:
     envelope = len(json.dumps({"display_name": "Ada", "padding": ""}))
-    fits = alice.call("PATCH", "/users/me", {"display_name": "Ada", "padding": "x" * (BODY_BYTES_MAX - envelope)})
+    fits = alice.call(
+        "PATCH", "/users/me", {"display_name": "Ada", "padding": "x" * (limits.BODY_BYTES_MAX - envelope)}
+    )
     assert fits.status == 200
-    reply = alice.call("PATCH", "/users/me", {"display_name": "Bea", "padding": "x" * (BODY_BYTES_MAX - envelope + 1)})
+    reply = alice.call(
+        "PATCH", "/users/me", {"display_name": "Bea", "padding": "x" * (limits.BODY_BYTES_MAX - envelope + 1)}
+    )
     assert (reply.status, reply.json["error"]["code"]) == (413, "PAYLOAD_TOO_LARGE")
-    assert reply.json["error"]["details"]["max_bytes"] == BODY_BYTES_MAX
+    assert reply.json["error"]["details"]["max_bytes"] == limits.BODY_BYTES_MAX
     assert alice.call("GET", "/users/me").data["display_name"] == "Ada"
 
 
 def test_a_head_without_end_is_refused(server: ServerProcess) -> None:
     with socket.create_connection((server.host, server.port), timeout=ANSWER_S) as raw:
-        raw.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-Long: x\r\n" * HEAD_BYTES_MAX)
+        raw.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n" + b"X-Long: x\r\n" * limits.HEAD_BYTES_MAX)
         assert raw.recv(12) == b"HTTP/1.1 431"
 
 

@@ -4,7 +4,7 @@ import asyncio
 import signal
 from pathlib import Path
 
-from seriatim.domain.limits import DRAIN_RECONNECT_SPREAD_MS
+from seriatim.domain import limits
 from tests.system.knocking import knock
 from tests.system.people import Person, request
 from tests.system.phones import Lost, Phone, Refused, faults, same, signed_in
@@ -48,7 +48,7 @@ async def test_a_drain_under_load_tells_everyone_loses_nothing_and_ends_with_0(t
         assert phone.messages(chat_id) == history
 
 
-def test_1_2_while_it_drains_newcomers_are_told_503_and_later_requests_service_unavailable(tmp_path: Path) -> None:
+def test_while_it_drains_newcomers_are_told_503_and_later_requests_service_unavailable(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as server:
         alice, bob = Person(server, "+4915112345678"), Person(server, "+4915112345679")
         chat_id = alice.create_group(bob)
@@ -99,5 +99,5 @@ def _told(phone: Phone) -> int:
     assert phone.close_code == 1001
     delay = phone.closing["reconnect_delay_ms"]
     assert isinstance(delay, int)
-    assert 0 <= delay <= DRAIN_RECONNECT_SPREAD_MS
+    assert 0 <= delay <= limits.DRAIN_RECONNECT_SPREAD_MS
     return delay

@@ -1,4 +1,4 @@
-"""Every row of the tables of the WebSocket protocol (spec/websocket.md 1.2, 1.5 and 3), produced by a test.
+"""Every row of the tables of the WebSocket protocol (docs/spec/websocket.md), produced by a test.
 
 Here are those that a process can be brought to; the tables say which test produces the others.
 """
@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from seriatim.domain.limits import ATTEMPTS_PER_ADDRESS_MAX, INBOUND_REQUESTS_MAX, SEND_BURST_MAX
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.folder import Folder
+from seriatim.domain import limits
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.protocol.asyncapi import ERROR_CODES
 from seriatim.protocol.frames import CloseReason
 from tests.support.forged_tokens import forgeries
@@ -32,16 +32,16 @@ ALICE, BOB = "+4915112345678", "+4915112345679"
 
 ERRORS = {
     "INVALID_MESSAGE": "tests/system/test_bad_input.py::test_a_bad_frame_is_answered_and_the_connection_goes_on",
-    "MESSAGE_TOO_LARGE": f"{HERE}::test_3_message_too_large",
-    "INVALID_CONTENT_TYPE": f"{HERE}::test_3_invalid_content_type",
+    "MESSAGE_TOO_LARGE": f"{HERE}::test_a_text_above_4096_bytes_is_answered_message_too_large",
+    "INVALID_CONTENT_TYPE": f"{HERE}::test_another_content_type_is_answered_invalid_content_type",
     "NOT_A_MEMBER": "tests/system/test_access.py::"
     "test_an_outsider_is_refused_with_every_frame_and_cannot_tell_whether_the_chat_exists",
-    "UNAUTHORIZED": f"{HERE}::test_3_unauthorized_and_1_5_token_expired",
-    "RATE_LIMITED": f"{HERE}::test_3_rate_limited_and_1_5_rate_limited_if_it_goes_on",
-    "SERVER_BUSY": f"{HERE}::test_3_server_busy",
+    "UNAUTHORIZED": f"{HERE}::test_an_expired_token_is_answered_unauthorized_and_closed_with_token_expired",
+    "RATE_LIMITED": f"{HERE}::test_a_flood_is_answered_rate_limited_and_closed_if_it_goes_on",
+    "SERVER_BUSY": f"{HERE}::test_a_full_inbound_queue_is_answered_server_busy",
     "SERVICE_UNAVAILABLE": "tests/system/test_full_disk.py::"
     "test_a_full_disk_refuses_sends_loses_nothing_and_works_again_once_there_is_room",
-    "INTERNAL_ERROR": f"{HERE}::test_3_internal_error_for_a_chat_whose_counter_is_gone",
+    "INTERNAL_ERROR": f"{HERE}::test_a_chat_whose_counter_is_gone_is_answered_internal_error",
     "SLOW_CONSUMER": "tests/system/test_slow_consumer.py::"
     "test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and_closed",
 }
@@ -51,36 +51,36 @@ RESERVED_ERRORS = {
     "NOT_FOUND": "reserved by the specification; a chat that is not there is NOT_A_MEMBER",
 }
 REFUSALS = {
-    (400, "invalid_request"): f"{HERE}::test_1_2_400_invalid_request",
-    (400, "unsupported_version"): f"{HERE}::test_1_2_400_unsupported_version",
-    (401, "invalid_token"): f"{HERE}::test_1_2_401_invalid_token",
+    (400, "invalid_request"): f"{HERE}::test_a_malformed_handshake_is_refused_with_400_invalid_request",
+    (400, "unsupported_version"): f"{HERE}::test_an_unknown_version_is_refused_with_400_unsupported_version",
+    (401, "invalid_token"): f"{HERE}::test_a_bad_token_is_refused_with_401_invalid_token",
     (401, "token_revoked"): "tests/system/test_access.py::"
     "test_r20_a_revoked_session_has_its_sockets_closed_and_its_next_request_refused",
-    (429, "rate_limited"): f"{HERE}::test_1_2_429_rate_limited",
+    (429, "rate_limited"): f"{HERE}::test_too_many_handshakes_are_refused_with_429_rate_limited",
     (503, "service_unavailable"): "tests/system/test_drain.py::"
-    "test_1_2_while_it_drains_newcomers_are_told_503_and_later_requests_service_unavailable",
+    "test_while_it_drains_newcomers_are_told_503_and_later_requests_service_unavailable",
 }
 CLOSINGS = {
     "server_shutdown": "tests/system/test_drain.py::"
     "test_a_drain_under_load_tells_everyone_loses_nothing_and_ends_with_0",
-    "max_connection_age": f"{HERE}::test_1_5_max_connection_age",
-    "idle_timeout": f"{HERE}::test_1_5_idle_timeout_of_a_half_open_socket",
+    "max_connection_age": f"{HERE}::test_an_old_connection_is_closed_with_max_connection_age",
+    "idle_timeout": f"{HERE}::test_a_half_open_socket_is_closed_with_idle_timeout",
     "upstream_failure": f"{CONNECTION}/test_opening.py::"
     "test_a_connection_that_cannot_be_registered_is_closed_as_upstream_failure",
-    "load_shedding": f"{HERE}::test_1_5_load_shedding_of_a_client_that_asks_and_does_not_read",
+    "load_shedding": f"{HERE}::test_a_client_that_asks_and_does_not_read_is_closed_with_load_shedding",
     "slow_consumer": "tests/system/test_slow_consumer.py::"
     "test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and_closed",
-    "rate_limited": f"{HERE}::test_3_rate_limited_and_1_5_rate_limited_if_it_goes_on",
-    "token_expired": f"{HERE}::test_3_unauthorized_and_1_5_token_expired",
-    "protocol_error": f"{HERE}::test_1_5_protocol_error_after_ten_bad_frames",
-    "duplicate_connection": f"{HERE}::test_1_5_duplicate_connection",
+    "rate_limited": f"{HERE}::test_a_flood_is_answered_rate_limited_and_closed_if_it_goes_on",
+    "token_expired": f"{HERE}::test_an_expired_token_is_answered_unauthorized_and_closed_with_token_expired",
+    "protocol_error": f"{HERE}::test_ten_bad_frames_are_closed_with_protocol_error",
+    "duplicate_connection": f"{HERE}::test_a_second_connection_of_a_device_closes_the_first_with_duplicate_connection",
     "session_revoked": "tests/system/test_access.py::"
     "test_r20_a_revoked_session_has_its_sockets_closed_and_its_next_request_refused",
 }
 CLOSE_CODES = {
-    1003: f"{HERE}::test_1_5_what_is_not_text_ends_the_socket",
-    1007: f"{HERE}::test_1_5_what_is_not_text_ends_the_socket",
-    1009: f"{HERE}::test_1_5_what_is_not_text_ends_the_socket",
+    1003: f"{HERE}::test_what_is_not_text_ends_the_socket",
+    1007: f"{HERE}::test_what_is_not_text_ends_the_socket",
+    1009: f"{HERE}::test_what_is_not_text_ends_the_socket",
     1011: f"{CONNECTION}/test_front_websocket.py::test_a_bug_met_by_one_frame_closes_1011_and_nobody_else",
 }
 
@@ -118,10 +118,10 @@ def chat_id(alice: Person, server: ServerProcess) -> str:
     return alice.create_group(Person(server, BOB))
 
 
-# --- section 3: errors ------------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_3_message_too_large(alice: Person, chat_id: str) -> None:
+def test_a_text_above_4096_bytes_is_answered_message_too_large(alice: Person, chat_id: str) -> None:
     with alice.connect() as line:
         line.post_send(chat_id, "é" * 2048 + "x")
         error = line.error()
@@ -130,7 +130,7 @@ def test_3_message_too_large(alice: Person, chat_id: str) -> None:
         assert line.send(chat_id, "é" * 2048)["sequence"] == 1
 
 
-def test_3_invalid_content_type(alice: Person, chat_id: str) -> None:
+def test_another_content_type_is_answered_invalid_content_type(alice: Person, chat_id: str) -> None:
     with alice.connect() as line:
         key = line.post_send(chat_id, "<b>hi</b>", content_type="text/html", request_id="r-1")
         error = line.error()
@@ -139,7 +139,7 @@ def test_3_invalid_content_type(alice: Person, chat_id: str) -> None:
         assert line.send(chat_id, "hi")["sequence"] == 1
 
 
-def test_3_rate_limited_and_1_5_rate_limited_if_it_goes_on(alice: Person, chat_id: str) -> None:
+def test_a_flood_is_answered_rate_limited_and_closed_if_it_goes_on(alice: Person, chat_id: str) -> None:
     """Whoever sends on without waiting is refused 200 times a minute, and then closed."""
     with RawLine(alice.server, alice.access_token) as line:
         *answers, closing = _flood(line, chat_id)
@@ -151,7 +151,7 @@ def test_3_rate_limited_and_1_5_rate_limited_if_it_goes_on(alice: Person, chat_i
         assert (error["code"], error["retryable"], error["chat_id"]) == ("RATE_LIMITED", True, chat_id)
         assert error["retry_after_seconds"] >= 1
     acked = [answer["sequence"] for answer in answers if answer["type"] == "message_ack"]
-    assert len(acked) >= SEND_BURST_MAX
+    assert len(acked) >= limits.SEND_BURST_MAX
     assert acked == list(range(1, len(acked) + 1)), "a refused send takes no sequence"
 
 
@@ -165,13 +165,13 @@ def _flood(line: RawLine, chat_id: str) -> list[Json]:
                 return answers
 
 
-def test_3_server_busy(alice: Person, chat_id: str) -> None:
+def test_a_full_inbound_queue_is_answered_server_busy(alice: Person, chat_id: str) -> None:
     """The 101st question that waits for its answer is one too many; the hundred before it are answered."""
     too_many = 20
     with RawLine(alice.server, alice.access_token) as line:
         sync = {"type": "sync_request", "chat_id": chat_id, "last_acked_sequence": 0}
-        line.send(*({**sync, "request_id": f"r-{number}"} for number in range(INBOUND_REQUESTS_MAX + too_many)))
-        answers = [line.frame() for _ in range(INBOUND_REQUESTS_MAX + too_many)]
+        line.send(*({**sync, "request_id": f"r-{number}"} for number in range(limits.INBOUND_REQUESTS_MAX + too_many)))
+        answers = [line.frame() for _ in range(limits.INBOUND_REQUESTS_MAX + too_many)]
         refused = [answer for answer in answers if answer["type"] == "error"]
         assert [answer["request_id"] for answer in refused] == [f"r-{100 + number}" for number in range(too_many)]
         for error in refused:
@@ -181,7 +181,7 @@ def test_3_server_busy(alice: Person, chat_id: str) -> None:
         assert line.frame()["type"] == "message_batch"
 
 
-def test_3_internal_error_for_a_chat_whose_counter_is_gone(tmp_path: Path) -> None:
+def test_a_chat_whose_counter_is_gone_is_answered_internal_error(tmp_path: Path) -> None:
     """An operator must repair that chat; the others go on, and the other chat's sends are not slowed."""
     data = tmp_path / "data"
     with serving(data) as server:
@@ -207,7 +207,7 @@ async def _lose_counter(data: Path, chat_id: str) -> None:
     await folder.close()
 
 
-# --- section 1.2: handshakes that are refused -------------------------------------------------------------------------
+# --- handshakes that are refused -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,19 +218,19 @@ async def _lose_counter(data: Path, chat_id: str) -> None:
         {"Sec_WebSocket_Key": "short"},
     ],
 )
-def test_1_2_400_invalid_request(alice: Person, headers: dict[str, str]) -> None:
+def test_a_malformed_handshake_is_refused_with_400_invalid_request(alice: Person, headers: dict[str, str]) -> None:
     reply = knock(alice.server, alice.access_token, **headers)
     assert (reply.status, reply.json["error"]) == (400, "invalid_request")
     assert set(reply.json) == {"error", "message", "details"}
 
 
-def test_1_2_400_unsupported_version(alice: Person) -> None:
+def test_an_unknown_version_is_refused_with_400_unsupported_version(alice: Person) -> None:
     reply = knock(alice.server, alice.access_token, "/v2/ws")
     assert (reply.status, reply.json["error"]) == (400, "unsupported_version")
     assert reply.json["details"] == {"supported_versions": [1]}
 
 
-def test_1_2_401_invalid_token(server: ServerProcess, alice: Person) -> None:
+def test_a_bad_token_is_refused_with_401_invalid_token(server: ServerProcess, alice: Person) -> None:
     kid, key = server_key(server.data)
     bad = forgeries(alice.access_token, kid=kid, public_pem=public_pem(key))
     bad = {name: token for name, token in bad.items() if _fits_a_header(token)}
@@ -253,10 +253,10 @@ def _fits_a_header(token: str) -> bool:
     return token.isascii() and len(token) < 8000 and token == token.strip()
 
 
-def test_1_2_429_rate_limited(tmp_path: Path) -> None:
+def test_too_many_handshakes_are_refused_with_429_rate_limited(tmp_path: Path) -> None:
     """In an environment where the limits are not lifted."""
     with serving(tmp_path / "data", env="dev") as server:
-        for _ in range(ATTEMPTS_PER_ADDRESS_MAX):
+        for _ in range(limits.ATTEMPTS_PER_ADDRESS_MAX):
             assert knock(server, None).status == 401
         reply = knock(server, None)
     assert (reply.status, reply.json["error"]) == (429, "rate_limited")
@@ -264,17 +264,17 @@ def test_1_2_429_rate_limited(tmp_path: Path) -> None:
     assert int(reply.headers["retry-after"]) == reply.json["retry_after_seconds"]
 
 
-# --- section 1.5: closings --------------------------------------------------------------------------------------------
+# --- closings --------------------------------------------------------------------------------------------------------
 
 
-def test_1_5_max_connection_age(tmp_path: Path) -> None:
+def test_an_old_connection_is_closed_with_max_connection_age(tmp_path: Path) -> None:
     young = with_limits(tmp_path, CONNECTION_AGE_MAX_S=0.5, CONNECTION_AGE_JITTER_S=0.0)
     with serving(tmp_path / "data", command=young) as server, Person(server, ALICE).connect() as line:
         frame, code = line.closing()
     assert (frame["reason"], frame["reconnect_allowed"], code) == ("max_connection_age", True, 1001)
 
 
-def test_1_5_idle_timeout_of_a_half_open_socket(tmp_path: Path) -> None:
+def test_a_half_open_socket_is_closed_with_idle_timeout(tmp_path: Path) -> None:
     """A peer that takes what is sent and never says anything, as a phone that has lost its network."""
     nervous = with_limits(tmp_path, PING_INTERVAL_S=2.5, PONG_TIMEOUT_S=2.0)
     with serving(tmp_path / "data", command=nervous) as server:
@@ -286,7 +286,7 @@ def test_1_5_idle_timeout_of_a_half_open_socket(tmp_path: Path) -> None:
         assert server.metric("gateway_connection_timeout_total") >= 1
 
 
-def test_1_5_load_shedding_of_a_client_that_asks_and_does_not_read(alice: Person) -> None:
+def test_a_client_that_asks_and_does_not_read_is_closed_with_load_shedding(alice: Person) -> None:
     with RawLine(alice.server, alice.access_token) as line:
         line.socket.sendall(framed(b'{"type":"heartbeat"}') * 2000)
         *answers, closing = line.frames()
@@ -294,7 +294,9 @@ def test_1_5_load_shedding_of_a_client_that_asks_and_does_not_read(alice: Person
     assert {answer["type"] for answer in answers} <= {"heartbeat_ack"}
 
 
-def test_3_unauthorized_and_1_5_token_expired(server: ServerProcess, alice: Person) -> None:
+def test_an_expired_token_is_answered_unauthorized_and_closed_with_token_expired(
+    server: ServerProcess, alice: Person
+) -> None:
     with Line(server, short_lived_token(server.data, alice, 2)) as line:
         warning = line.error()
         frame, code = line.closing()
@@ -302,7 +304,7 @@ def test_3_unauthorized_and_1_5_token_expired(server: ServerProcess, alice: Pers
     assert (frame["reason"], frame["reconnect_allowed"], code) == ("token_expired", True, 1008)
 
 
-def test_1_5_protocol_error_after_ten_bad_frames(alice: Person, chat_id: str) -> None:
+def test_ten_bad_frames_are_closed_with_protocol_error(alice: Person, chat_id: str) -> None:
     with alice.connect() as line:
         for _ in range(10):
             line.socket.send("{")
@@ -311,7 +313,7 @@ def test_1_5_protocol_error_after_ten_bad_frames(alice: Person, chat_id: str) ->
     assert (frame["reason"], frame["reconnect_allowed"], code) == ("protocol_error", True, 1008)
 
 
-def test_1_5_duplicate_connection(alice: Person) -> None:
+def test_a_second_connection_of_a_device_closes_the_first_with_duplicate_connection(alice: Person) -> None:
     with alice.connect() as first, alice.connect() as second:
         frame, code = first.closing()
         assert (frame["reason"], frame["reconnect_allowed"], code) == ("duplicate_connection", False, 1008)
@@ -326,7 +328,7 @@ def test_1_5_duplicate_connection(alice: Person) -> None:
         (framed(b" " * 65_537, TEXT), 1009),
     ],
 )
-def test_1_5_what_is_not_text_ends_the_socket(alice: Person, data: bytes, code: int) -> None:
+def test_what_is_not_text_ends_the_socket(alice: Person, data: bytes, code: int) -> None:
     with RawLine(alice.server, alice.access_token) as line:
         line.socket.sendall(data)
         assert line.close_code() == code

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seriatim.domain.limits import PERSIST_DEADLINE_S, PROBE_INTERVAL_MAX_S
+from seriatim.domain import limits
 from tests.support.real_redis import ask, client_of
 from tests.system.deployment import Process
 from tests.system.fault_list import ENGINE_KILLED, ENGINE_RESTARTED, ENGINE_STOOD_STILL, FLUSHED
@@ -17,8 +17,8 @@ from tools.engines.engines import Engines
 
 pytestmark = pytest.mark.timeout(300)
 
-UNSEEN_S = 2 * PROBE_INTERVAL_MAX_S  # the bound once more, for a machine that does much else
-STILL_S = PERSIST_DEADLINE_S + 1  # longer than any timeout on the way of a message
+UNSEEN_S = 2 * limits.PROBE_INTERVAL_MAX_S  # the bound once more, for a machine that does much else
+STILL_S = limits.PERSIST_DEADLINE_S + 1  # longer than any timeout on the way of a message
 
 
 @pytest.fixture(scope="module")

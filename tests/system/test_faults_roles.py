@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seriatim.domain.limits import CLIENT_SEND_UNANSWERED_S, RPC_PING_S, RPC_PINGS_UNHEARD_MAX
+from seriatim.domain import limits
 from tests.system.crowd import REFUSED_S, Crowd
 from tests.system.deployment import Process
 from tests.system.fault_list import CROWDED, KILLED, RESTARTED, STOOD_STILL
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.timeout(300)
 ROLES = ("gateway", "ingest", "fanout", "api")
 # Longer than whoever waits for it has patience: clients for a gateway and for REST, gateways for an ingest.
 STILL_S = {
-    "gateway": CLIENT_SEND_UNANSWERED_S + 1,
-    "ingest": RPC_PING_S * (RPC_PINGS_UNHEARD_MAX + 2),
+    "gateway": limits.CLIENT_SEND_UNANSWERED_S + 1,
+    "ingest": limits.RPC_PING_S * (limits.RPC_PINGS_UNHEARD_MAX + 2),
     "fanout": 5.0,
     "api": 3.0,
 }
@@ -79,7 +79,7 @@ async def test_a_process_that_is_told_to_stop_hands_over_its_work(stage: Stage, 
         assert storm.talk.troubles == []
 
 
-# --- B2: a fault of one ingest or one call refuses nothing that does not depend on it ---------------------------------
+# --- H26: a fault of one ingest or one call refuses nothing that does not depend on it --------------------------------
 
 
 async def test_b2_an_ingest_killed_with_forty_sends_under_way_refuses_no_chat_of_the_other_for_a_second(

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from seriatim.domain.events import MessagePersisted, decode
 from seriatim.domain.message import Draft
-from seriatim.domain.partition import partition
+from seriatim.domain.sharding import partition
 from seriatim.engines.kafka.cluster import Cluster
 from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.event_log import MESSAGES

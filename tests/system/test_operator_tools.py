@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.disk import Disk
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.disk import Disk
 from tests.system.people import Person
 from tests.system.server import command, serving, until, with_limits
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.engines.embedded.disk import Disk
-from seriatim.engines.embedded.folder import Folder
-from seriatim.runtime.assemble import assemble
-from seriatim.runtime.embedded import EmbeddedWorld
-from seriatim.runtime.server import Server
-from seriatim.runtime.settings import Settings
+from seriatim.engines.embedded.storage.disk import Disk
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.runtime.config.settings import Settings
+from seriatim.runtime.server.lifecycle import ServerProcess
+from seriatim.runtime.wiring.assemble import assemble
+from seriatim.runtime.wiring.embedded import EmbeddedEngineSet
 from tests.system.people import ANSWER_S, Json, Person
 from tests.system.phones import Lost, Phone, faults, same, signed_in
 
@@ -92,9 +92,9 @@ async def test_twenty_power_cuts_under_load_lose_nothing_that_was_acknowledged(
     for number in range(ROUNDS):
         left = tmp_path / f"data-{number + 1}"
         async with _serving(data, here) as server:
-            assert isinstance(server.world, EmbeddedWorld)
-            power = Power(server.world.folder)
-            monkeypatch.setattr(server.world.folder.disk, "sync", power.sync)
+            assert isinstance(server.engines, EmbeddedEngineSet)
+            power = Power(server.engines.folder)
+            monkeypatch.setattr(server.engines.folder.disk, "sync", power.sync)
             if not phones:
                 people = await signed_in(lambda each: Person(here, f"+4915100{each:06d}"), PEOPLE)
                 chat_id = await asyncio.to_thread(people[0].create_group, *people[1:])
@@ -127,7 +127,7 @@ async def test_twenty_power_cuts_under_load_lose_nothing_that_was_acknowledged(
 
 
 @asynccontextmanager
-async def _serving(data: Path, here: Here) -> AsyncIterator[Server]:
+async def _serving(data: Path, here: Here) -> AsyncIterator[ServerProcess]:
     server = await assemble(Settings(env="test", port=0, internal="off", data=str(data)), instance="here")
     try:
         public = (await server.start()).public

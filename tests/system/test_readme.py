@@ -1,4 +1,4 @@
-"""What the README tells a new user to type is typed here, as it stands there, against a real server."""
+"""What the README and the quickstart ask a new user to type is typed here, word for word, against a real server."""
 
 import ast
 import os
@@ -17,23 +17,28 @@ from tests.system.server import ServerProcess, clean_environment, serving
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+QUICKSTART = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
 HELLO = (ROOT / "examples" / "hello.py").read_text(encoding="utf-8")
 
 
-def test_the_readme_shows_the_example_as_it_is() -> None:
-    assert HELLO in _blocks("python")
+def test_the_quickstart_shows_the_example_as_it_is() -> None:
+    assert HELLO in _blocks(QUICKSTART, "python")
 
 
-def test_the_example_has_15_lines_as_the_readme_says() -> None:
+def test_the_example_has_15_lines_as_the_pages_say() -> None:
     docstring, *lines = [line for line in HELLO.splitlines() if line]
     assert docstring.startswith('"""')
-    assert (len(lines), "a client in 15 lines" in README) == (15, True)
+    assert len(lines) == 15
+    assert ("client of 15 lines" in README, "client in 15 lines" in QUICKSTART) == (True, True)
 
 
-def test_whoever_types_what_the_readme_says_sees_both_messages_under_the_same_numbers(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [README, QUICKSTART], ids=["README.md", "quickstart.md"])
+def test_a_user_who_types_what_the_page_says_sees_both_messages_under_the_same_numbers(
+    page: str, tmp_path: Path
+) -> None:
     _need_curl()
     with serving(tmp_path / "seriatim-data", env="dev") as server:
-        frames = _typed(server, tmp_path)
+        frames = _typed(page, server, tmp_path)
     acked = {frame["client_message_id"]: frame["sequence"] for frame in frames if frame.get("type") == "message_ack"}
     received = {frame["content"]: frame for frame in frames if "content" in frame}
     assert sorted(acked.values()) == [1, 2]
@@ -43,17 +48,17 @@ def test_whoever_types_what_the_readme_says_sees_both_messages_under_the_same_nu
 
 def _need_curl() -> None:
     if shutil.which("curl") is None:
-        assert "CI" not in os.environ, "install curl: without it nobody checks what the README says"
+        assert "CI" not in os.environ, "install curl: without it what the README says is not tested"
         pytest.skip("there is no curl here")
 
 
-def _typed(server: ServerProcess, folder: Path) -> list[Json]:
-    """What both clients print, until each has received what the other said."""
+def _typed(page: str, server: ServerProcess, folder: Path) -> list[Json]:
+    """The frames that both clients print, until each has received what the other sent."""
     (folder / ".venv").symlink_to(sys.prefix)
     (folder / "examples").mkdir()
     (folder / "examples" / "hello.py").write_text(_here(HELLO, server), encoding="utf-8")
     script = folder / "typed.sh"
-    script.write_text("set -eu\n" + _here("".join(_blocks("bash")), server), encoding="utf-8")
+    script.write_text("set -eu\n" + _here("".join(_blocks(page, "bash")), server), encoding="utf-8")
     shell = subprocess.Popen(
         ("bash", script),
         cwd=folder,
@@ -94,5 +99,5 @@ def _here(text: str, server: ServerProcess) -> str:
     return re.sub(r"^CODE=\d{6}$", waiting, text.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}"), flags=re.M)
 
 
-def _blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
+def _blocks(page: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from seriatim.domain.partition import partition
+from seriatim.domain.sharding import partition
 from seriatim.engines.kafka.cluster import Cluster
 from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.event_log import MESSAGES

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seriatim.domain.limits import OUTBOUND_FRAMES_MAX, SEND_BURST_MAX, SLOW_CONSUMER_GRACE_S
+from seriatim.domain import limits
 from tests.system.people import Person
 from tests.system.phones import Phone, faults, same, signed_in
 from tests.system.raw_line import RawLine
@@ -23,7 +23,7 @@ WAVE = 5  # messages of each writer at a time: 300 for one reader, below its war
 @pytest.mark.timeout(240)
 async def test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and_closed(tmp_path: Path) -> None:
     """Sixty people write to one, within their bursts; that one has two devices, and one of them stops reading."""
-    writers_count, each, text = 60, SEND_BURST_MAX, "x" * 4000
+    writers_count, each, text = 60, limits.SEND_BURST_MAX, "x" * 4000
     total = writers_count * each
     with serving(tmp_path / "data", "--log-level", "debug") as server:
         people = await signed_in(lambda number: Person(server, f"+4915100{number:06d}"), writers_count + 1)
@@ -51,12 +51,16 @@ async def test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and
             assert acks == total, "whoever reads is answered, whatever another device does"
             fullest = await asyncio.to_thread(_fullest_until_closed, server, 1)
             received, warnings, closing, code = await asyncio.to_thread(_read_to_the_end, slow)
-        assert _grace_s(server) >= SLOW_CONSUMER_GRACE_S - LOG_GRAIN_S
+        assert _grace_s(server) >= limits.SLOW_CONSUMER_GRACE_S - LOG_GRAIN_S
         [warning] = warnings
         assert (warning["code"], warning["grace_period"]) == ("SLOW_CONSUMER", 5)
-        assert 950 < warning["details"]["buffer_size"] <= warning["details"]["buffer_limit"] == OUTBOUND_FRAMES_MAX
+        assert (
+            950 < warning["details"]["buffer_size"] <= warning["details"]["buffer_limit"] == limits.OUTBOUND_FRAMES_MAX
+        )
         assert (closing["reason"], closing["reconnect_allowed"], code) == ("slow_consumer", True, 1008)
-        assert total - len(received) > OUTBOUND_FRAMES_MAX >= fullest, "more was written to it than there is room for"
+        assert total - len(received) > limits.OUTBOUND_FRAMES_MAX >= fullest, (
+            "more was written to it than there is room for"
+        )
         _check_directions(closing["sync_from_sequence"], received, chats, each)
         back = Phone(popular)
         await back.connect()
@@ -74,7 +78,7 @@ async def test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and
 @pytest.mark.timeout(240)
 async def test_two_hundred_clients_that_stop_reading_cost_the_others_no_ack(tmp_path: Path) -> None:
     """Forty people with five devices each, none of which reads, in one chat with sixty who write."""
-    deaf_people, devices, writers_count, burst, text = 40, 5, 60, SEND_BURST_MAX, "x" * 1500
+    deaf_people, devices, writers_count, burst, text = 40, 5, 60, limits.SEND_BURST_MAX, "x" * 1500
     with serving(tmp_path / "data") as server, ExitStack() as stack:
         deaf = await signed_in(
             lambda number: Person(server, f"+4915200{number % deaf_people:06d}"), deaf_people * devices
@@ -91,7 +95,7 @@ async def test_two_hundred_clients_that_stop_reading_cost_the_others_no_ack(tmp_
         acks = await asyncio.gather(*(_write(phone, chat_id, [f"{n}{text}" for n in range(burst)]) for phone in phones))
         assert sum(acks) == writers_count * burst
         await asyncio.gather(*(phone.has(sum(acks), chat_id) for phone in phones))
-        assert await asyncio.to_thread(_fullest_until_closed, server, len(lines)) <= OUTBOUND_FRAMES_MAX
+        assert await asyncio.to_thread(_fullest_until_closed, server, len(lines)) <= limits.OUTBOUND_FRAMES_MAX
         await asyncio.gather(*(phone.hang_up() for phone in phones))
         stack.close()
         assert faults(phones) == []

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from seriatim.operations.permissions import GRANTS, Grant, statements
+from seriatim.operations.permissions import GRANTS, TablePermission, statements
 from seriatim.operations.tables import TABLES
-from seriatim.operations.topics import PROFILES, Profile, definitions
+from seriatim.operations.topics import PROFILES, TopicProfile, definitions
 from seriatim.ports.tables import Attribute, Table
 from seriatim.ports.topics import Topic
 
@@ -108,7 +108,7 @@ def _topic(topic: Topic) -> Block:
     }
 
 
-def _profile(profile: Profile) -> Block:
+def _profile(profile: TopicProfile) -> Block:
     return {"replicas": profile.replicas, "in_sync": profile.in_sync}
 
 
@@ -123,7 +123,7 @@ def _statements(name: str) -> list[Block]:
     return statements(GRANTS[name], _resource)
 
 
-def _resource(grant: Grant) -> str:
+def _resource(grant: TablePermission) -> str:
     table = f"${{aws_dynamodb_table.{grant.table}.arn}}"
     return table if grant.index is None else f"{table}/index/{grant.index}"
 

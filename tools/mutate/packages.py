@@ -25,11 +25,13 @@ class Package(msgspec.Struct, frozen=True):
 PACKAGES: Mapping[str, Package] = {
     "domain": Package(("tests/unit/domain", "tests/unit/protocol", "tests/unit/durability", "tests/unit/api")),
     "protocol": Package(("tests/unit/protocol", "tests/unit/connection")),
+    "client": Package(("tests/unit/protocol",)),
     "durability": Package(
         ("tests/unit/durability", "tests/contract/test_durability.py", "tests/unit/operations/test_counters.py")
     ),
     "connection": Package(("tests/unit/connection",)),
     "fanout": Package(("tests/unit/fanout",)),
+    "services": Package(("tests/unit/api",)),
     "api": Package(("tests/unit/api",)),
     "operations": Package(("tests/unit/operations", "tests/unit/cli")),
     "engines/embedded": Package(
@@ -40,12 +42,13 @@ PACKAGES: Mapping[str, Package] = {
             "tests/unit/cli/test_[cdt]*.py",
         )
     ),
-    "engines/memory": Package(("tests/unit/engines/test_memory_*.py", "tests/contract", "tests/unit/durability")),
-    "engines/rpc": Package(("tests/unit/engines/test_rpc_*.py", "tests/contract/test_durability.py")),
+    "engines/grpc": Package(("tests/unit/engines/test_rpc_*.py", "tests/contract/test_durability.py")),
+    "engines/inprocess": Package(("tests/unit/engines", "tests/contract")),
     "engines/redis": Package(("tests/unit/engines/test_redis_*.py", "tests/contract"), real=True),
     "engines/kafka": Package(("tests/unit/engines/test_kafka_*.py", "tests/contract"), real=True),
     "engines/dynamodb": Package(("tests/unit/engines/test_dynamodb_*.py", "tests/contract"), real=True),
     "runtime": Package(("tests/unit/runtime", "tests/unit/cli")),
+    "simulation/stores": Package(("tests/unit/engines/test_memory_*.py", "tests/contract", "tests/unit/durability")),
 }
 
 

@@ -13,8 +13,8 @@ from seriatim.domain import events, ids, limits
 from seriatim.domain.chat import Membership, Role
 from seriatim.domain.message import TEXT, Message, content_digest
 from seriatim.domain.times import iso
-from seriatim.engines.dynamodb import chat_rows, message_rows
-from seriatim.engines.redis.parcels import encode_parcel
+from seriatim.engines.dynamodb.rows import chats, messages
+from seriatim.engines.redis.push_envelope import encode_parcel
 from seriatim.ports.message_log import Entry, Standing
 from seriatim.ports.push import Delivery
 
@@ -172,10 +172,10 @@ def row_sizes(load: Load) -> Mapping[str, int]:
         added_by=message.sender_id,
     )
     return {
-        "messages": row_bytes(message_rows.message_item(message)),
-        "idempotency_keys": row_bytes(message_rows.key_item(entry)),
-        "chat_counters": row_bytes(message_rows.counter_item(message.chat_id, standing, user_ids, _NOW_MS)),
-        "chat_memberships": row_bytes(chat_rows.membership_item(member)),
+        "messages": row_bytes(messages.message_item(message)),
+        "idempotency_keys": row_bytes(messages.key_item(entry)),
+        "chat_counters": row_bytes(messages.counter_item(message.chat_id, standing, user_ids, _NOW_MS)),
+        "chat_memberships": row_bytes(chats.membership_item(member)),
     }
 
 

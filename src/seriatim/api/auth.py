@@ -1,6 +1,7 @@
-"""Signing in, staying signed in, signing out (spec/rest.md 2.3-2.5). A code is spent exactly when a session is made.
+"""Signing in, staying signed in, signing out (docs/spec/rest.md#signing-in).
 
-An attempt is counted before the code is compared, so that guessing costs tries whatever else goes wrong.
+A code is spent exactly when a session is made (R17). An attempt is counted before the code is compared, so that
+guessing costs tries whatever else goes wrong.
 """
 
 from collections.abc import Sequence
@@ -17,12 +18,12 @@ from seriatim.api.auth_bodies import (
     session_view,
     user_view,
 )
-from seriatim.api.codes import CodeRequest, Codes, CodeSent, check_phone
-from seriatim.api.edge import bearer_token
-from seriatim.api.observe import ApiObserver
-from seriatim.api.route import Access, Answer, Call, Nothing, Route
+from seriatim.api.core.dispatch import bearer_token
+from seriatim.api.core.observer import ApiObserver
+from seriatim.api.core.rate_limit import Bucket
+from seriatim.api.core.route import Access, Answer, Call, Nothing, Route
+from seriatim.api.otp import CodeRequest, Codes, CodeSent, check_phone
 from seriatim.api.sessions import Revoker, is_alive, surplus
-from seriatim.api.throttle import Bucket
 from seriatim.domain import limits
 from seriatim.domain.account import Code, Session, User, is_code, phone_hash
 from seriatim.domain.errors import (

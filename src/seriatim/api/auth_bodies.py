@@ -5,12 +5,12 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from seriatim.api.codes import PhoneNumber
-from seriatim.api.fields import Time
-from seriatim.api.route import Call
+from seriatim.api.core.fields import Time
+from seriatim.api.core.route import Call
+from seriatim.api.otp import PhoneNumber
+from seriatim.domain import limits
 from seriatim.domain.account import Session, User
 from seriatim.domain.errors import ValidationFailed
-from seriatim.domain.limits import ACCESS_TOKEN_S, CODE_DIGITS
 from seriatim.domain.times import iso
 
 DeviceId = Annotated[
@@ -28,7 +28,7 @@ RefreshToken = Annotated[
 
 class SignInRequest(msgspec.Struct, frozen=True, kw_only=True):
     phone_number: PhoneNumber
-    otp: Annotated[str, Meta(pattern=f"^[0-9]{{{CODE_DIGITS}}}$", description="The code.", examples=["000000"])]
+    otp: Annotated[str, Meta(pattern=f"^[0-9]{{{limits.CODE_DIGITS}}}$", description="The code.", examples=["000000"])]
     device_id: DeviceId
 
 
@@ -46,7 +46,7 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
     access_token: Annotated[str, Meta(description="Send it as `Authorization: Bearer <token>`.")]
     refresh_token: RefreshToken
     token_type: str = "Bearer"
-    expires_in: Annotated[int, Meta(description="Seconds the access token is valid.")] = ACCESS_TOKEN_S
+    expires_in: Annotated[int, Meta(description="Seconds the access token is valid.")] = limits.ACCESS_TOKEN_S
 
 
 class SignedInUser(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
-"""The caller's chats, newest activity first (spec/rest.md 4.3). Best effort: a chat that wakes up moves to the front.
+"""The caller's chats, newest activity first (docs/spec/rest.md#the-list-of-chats).
 
-No index is sorted by activity, so all of the caller's chats are looked at, a few at a time, and sorted here.
+Best effort: a chat that wakes up moves to the front. No index is sorted by activity, so all of the caller's chats are
+looked at, a few at a time, and sorted here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,16 +11,16 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from seriatim.api.chat_views import MyMembership
-from seriatim.api.cursor import Cursors
-from seriatim.api.fields import PageCursor, PageLimit, Time
-from seriatim.api.names import Names
-from seriatim.api.pages import page_of
-from seriatim.api.reading import Reading
-from seriatim.api.route import Answer, Call, Nothing, Route
-from seriatim.api.together import together
+from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.fields import PageCursor, PageLimit, Time
+from seriatim.api.core.pages import page_of
+from seriatim.api.core.route import Answer, Call, Nothing, Route
+from seriatim.api.display_names import Names
+from seriatim.api.history_reader import Reading
+from seriatim.concurrency.bounded_gather import bounded_gather
+from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Membership
 from seriatim.domain.errors import NotAMember, ValidationFailed
-from seriatim.domain.limits import API_TIMEOUT_S, ENRICH_IN_PROGRESS_MAX, PAGE_ITEMS_DEFAULT, PREVIEW_CHARS_MAX
 from seriatim.domain.message import Message
 from seriatim.domain.times import milliseconds
 from seriatim.ports.catalog import Catalog
@@ -27,7 +28,7 @@ from seriatim.ports.message_log import DeliveryState
 
 
 class ChatsQuery(msgspec.Struct, frozen=True, kw_only=True):
-    limit: PageLimit = PAGE_ITEMS_DEFAULT
+    limit: PageLimit = limits.PAGE_ITEMS_DEFAULT
     cursor: PageCursor | None = None
     updated_since: Annotated[
         str | None,
@@ -42,7 +43,7 @@ class LastMessage(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str
     sequence: int
     sender_id: str
-    content_preview: Annotated[str, Meta(description=f"The first {PREVIEW_CHARS_MAX} characters.")]
+    content_preview: Annotated[str, Meta(description=f"The first {limits.PREVIEW_CHARS_MAX} characters.")]
     created_at: Time
 
 
@@ -104,8 +105,8 @@ class ChatList:
         return Answer(data=await self._lines(caller, page), pagination=pagination)
 
     async def _entries(self, caller: str, since_ms: int | None) -> list["_Entry"]:
-        memberships = await self._catalog.memberships_of(caller, timeout_s=API_TIMEOUT_S)
-        found = await together(self._entry, memberships, at_once=ENRICH_IN_PROGRESS_MAX)
+        memberships = await self._catalog.memberships_of(caller, timeout_s=limits.API_TIMEOUT_S)
+        found = await bounded_gather(self._entry, memberships, at_once=limits.ENRICH_IN_PROGRESS_MAX)
         entries = [entry for entry in found if entry is not None]
         return [entry for entry in entries if since_ms is None or entry.activity_ms >= since_ms]
 
@@ -115,7 +116,7 @@ class ChatList:
             last = await self._reading.newest(mine.user_id, mine.chat_id)
         except NotAMember:
             return None
-        chat = await self._catalog.chat(mine.chat_id, timeout_s=API_TIMEOUT_S)
+        chat = await self._catalog.chat(mine.chat_id, timeout_s=limits.API_TIMEOUT_S)
         if chat is None:
             return None
         times = [chat.updated_at] if last is None else [chat.updated_at, last.created_at]
@@ -124,7 +125,7 @@ class ChatList:
     async def _lines(self, caller: str, page: Sequence["_Entry"]) -> list[ChatLine]:
         """What only the shown ones need."""
         pairs = [(caller, entry.chat.chat_id) for entry in page]
-        marks = await self._delivery.watermarks(pairs, timeout_s=API_TIMEOUT_S) if pairs else {}
+        marks = await self._delivery.watermarks(pairs, timeout_s=limits.API_TIMEOUT_S) if pairs else {}
         acked = {chat_id: mark.sequence for (_, chat_id), mark in marks.items()}
         direct = [entry.chat.chat_id for entry in page if entry.chat.chat_type is ChatType.DIRECT]
         others = await self._others(caller, direct)
@@ -132,10 +133,10 @@ class ChatList:
 
     async def _others(self, caller: str, chat_ids: Sequence[str]) -> Mapping[str, OtherMember]:
         async def other(chat_id: str) -> list[str]:
-            members = await self._catalog.memberships(chat_id, timeout_s=API_TIMEOUT_S)
+            members = await self._catalog.memberships(chat_id, timeout_s=limits.API_TIMEOUT_S)
             return [member.user_id for member in members if member.user_id != caller]
 
-        found = await together(other, chat_ids, at_once=ENRICH_IN_PROGRESS_MAX)
+        found = await bounded_gather(other, chat_ids, at_once=limits.ENRICH_IN_PROGRESS_MAX)
         by_chat = {chat_id: others[0] for chat_id, others in zip(chat_ids, found, strict=True) if others}
         names = await self._names.of(by_chat.values())
         return {
@@ -202,7 +203,7 @@ def _last(message: Message) -> LastMessage:
         message_id=message.message_id,
         sequence=message.sequence,
         sender_id=message.sender_id,
-        content_preview=message.content[:PREVIEW_CHARS_MAX],
+        content_preview=message.content[: limits.PREVIEW_CHARS_MAX],
         created_at=message.created_at,
     )
 

@@ -1,25 +1,25 @@
 """All routes of chats, members, history and delivery, put together from the ports they stand on."""
 
 from seriatim.api import chat_list, chats, delivery, find_message, members, messages
+from seriatim.api.access import Door
 from seriatim.api.chat_list import ChatList
 from seriatim.api.chat_views import ChatViews
 from seriatim.api.chats import Chats
-from seriatim.api.cursor import Cursors
+from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.idempotency import Once
+from seriatim.api.core.route import Route
 from seriatim.api.delivery import Delivery
-from seriatim.api.door import Door
+from seriatim.api.display_names import Names
 from seriatim.api.find_message import FindMessage
-from seriatim.api.idempotency import Once
+from seriatim.api.history_reader import Reading
 from seriatim.api.members import Members
-from seriatim.api.membership import MembershipService
 from seriatim.api.messages import Messages
-from seriatim.api.names import Names
-from seriatim.api.reading import Reading
-from seriatim.api.route import Route
 from seriatim.ports.accounts import Accounts
 from seriatim.ports.catalog import Catalog
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Durability, History
 from seriatim.ports.message_log import DeliveryState
+from seriatim.services.membership import MembershipService
 
 
 def chat_routes(

@@ -6,12 +6,12 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from seriatim.api.door import Door
-from seriatim.api.fields import Time
-from seriatim.api.names import Names
+from seriatim.api.access import Door
+from seriatim.api.core.fields import Time
+from seriatim.api.display_names import Names
+from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Membership, Role
 from seriatim.domain.errors import NotFound
-from seriatim.domain.limits import API_TIMEOUT_S, SEQUENCE_MAX
 from seriatim.ports.catalog import Catalog
 from seriatim.ports.message_log import DeliveryState
 
@@ -63,17 +63,19 @@ class ChatViews:
     async def detail(self, chat_id: str, user_id: str) -> ChatDetail:
         async with self._door.opened(chat_id, user_id) as mine:
             view = await self._view(mine)
-            members = await self._catalog.memberships(chat_id, timeout_s=API_TIMEOUT_S)
+            members = await self._catalog.memberships(chat_id, timeout_s=limits.API_TIMEOUT_S)
         names = await self._names.of(each.user_id for each in members)
         return ChatDetail(**msgspec.structs.asdict(view), members=member_views(members, names))
 
     async def _view(self, mine: Membership) -> ChatView:
-        chat = await self._catalog.chat(mine.chat_id, timeout_s=API_TIMEOUT_S)
+        chat = await self._catalog.chat(mine.chat_id, timeout_s=limits.API_TIMEOUT_S)
         if chat is None:
             raise NotFound("there is no such chat")
-        newest = await self._delivery.newest_message(chat.chat_id, at_most=SEQUENCE_MAX, timeout_s=API_TIMEOUT_S)
+        newest = await self._delivery.newest_message(
+            chat.chat_id, at_most=limits.SEQUENCE_MAX, timeout_s=limits.API_TIMEOUT_S
+        )
         me = (mine.user_id, mine.chat_id)
-        marks = await self._delivery.watermarks([me], timeout_s=API_TIMEOUT_S)
+        marks = await self._delivery.watermarks([me], timeout_s=limits.API_TIMEOUT_S)
         return _chat_view(chat, mine, newest, marks[me].sequence if me in marks else 0)
 
 

@@ -6,14 +6,13 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from seriatim.api.chat_quota import ChatQuota
+from seriatim.api.access import Door
 from seriatim.api.chat_views import ChatDetail, ChatView, ChatViews
-from seriatim.api.door import Door
-from seriatim.api.fields import UserId
-from seriatim.api.idempotency import Once
-from seriatim.api.membership import MembershipService
-from seriatim.api.names import Names
-from seriatim.api.route import Answer, Call, Nothing, Route
+from seriatim.api.core.fields import UserId
+from seriatim.api.core.idempotency import Once
+from seriatim.api.core.route import Answer, Call, Nothing, Route
+from seriatim.api.display_names import Names
+from seriatim.domain import limits
 from seriatim.domain.account import is_clean
 from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import (
@@ -27,16 +26,11 @@ from seriatim.domain.errors import (
     ValidationFailed,
 )
 from seriatim.domain.ids import CHAT, is_id, ulid
-from seriatim.domain.limits import (
-    API_TIMEOUT_S,
-    CHAT_NAME_CHARS_MAX,
-    CHATS_PER_USER_MAX,
-    GROUP_MEMBERS_MAX,
-    MUTE_HOURS_MAX,
-)
 from seriatim.domain.times import iso
 from seriatim.ports.catalog import Catalog
 from seriatim.ports.clock import Clock
+from seriatim.services.chat_quota import ChatQuota
+from seriatim.services.membership import MembershipService
 
 FOR_EVER = "9999-12-31T23:59:59.999Z"
 
@@ -44,12 +38,12 @@ _OTHERS = Annotated[
     list[UserId],
     Meta(
         min_length=1,
-        max_length=GROUP_MEMBERS_MAX - 1,
+        max_length=limits.GROUP_MEMBERS_MAX - 1,
         description="The other members, each once, without yourself; exactly one for a direct chat.",
         extra_json_schema={"uniqueItems": True},
     ),
 ]
-_NAME = f"1-{CHAT_NAME_CHARS_MAX} characters after trimming, no control characters; null for none."
+_NAME = f"1-{limits.CHAT_NAME_CHARS_MAX} characters after trimming, no control characters; null for none."
 
 
 class NewChat(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +63,7 @@ class Rename(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Mute(msgspec.Struct, frozen=True, kw_only=True):
-    duration_hours: Annotated[int, Meta(ge=1, le=MUTE_HOURS_MAX)] | None = None
+    duration_hours: Annotated[int, Meta(ge=1, le=limits.MUTE_HOURS_MAX)] | None = None
 
 
 class Muted(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,7 +110,7 @@ class Chats:
             if body.type is ChatType.DIRECT:  # the pair may have had a chat before: then it is that one, for ever
                 chat = self._chat(chat_id, body.type, None, caller, len(others))
                 chat_id = await self._catalog.create_direct(
-                    chat, others[0], now_ms=self._clock.now_ms(), timeout_s=API_TIMEOUT_S
+                    chat, others[0], now_ms=self._clock.now_ms(), timeout_s=limits.API_TIMEOUT_S
                 )
             return await self._views.detail(chat_id, caller)
 
@@ -167,7 +161,7 @@ class Chats:
 
     async def _mute(self, chat_id: str, caller: str, until: str | None) -> Answer:
         async with self._door.opened(chat_id, caller):
-            changed = await self._catalog.mute(chat_id, caller, until, timeout_s=API_TIMEOUT_S)
+            changed = await self._catalog.mute(chat_id, caller, until, timeout_s=limits.API_TIMEOUT_S)
         return Answer(data=Muted(chat_id=chat_id, muted_until=changed.muted_until))
 
 
@@ -198,8 +192,8 @@ def check_name(name: str | None) -> str | None:
     trimmed = name.strip()
     if not trimmed:
         raise ValidationFailed("a name has at least one character", field="name", field_code="MIN_LENGTH")
-    if len(trimmed) > CHAT_NAME_CHARS_MAX:
-        raise ValidationFailed(f"at most {CHAT_NAME_CHARS_MAX} characters", field="name", field_code="TOO_LONG")
+    if len(trimmed) > limits.CHAT_NAME_CHARS_MAX:
+        raise ValidationFailed(f"at most {limits.CHAT_NAME_CHARS_MAX} characters", field="name", field_code="TOO_LONG")
     if not is_clean(trimmed):
         raise ValidationFailed("a name has no control characters", field="name", field_code="INVALID_FORMAT")
     return trimmed
@@ -216,7 +210,7 @@ def routes(chats: Chats) -> Sequence[Route]:
             description=(
                 "A pair of users has one direct chat: if it exists, it is the answer, with status 200. "
                 "Groups are made anew each time, unless the Idempotency-Key is the same. "
-                f"Nobody is in more than {CHATS_PER_USER_MAX} chats."
+                f"Nobody is in more than {limits.CHATS_PER_USER_MAX} chats."
             ),
             tag="chats",
             body=_NewChatBody,

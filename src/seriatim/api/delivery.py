@@ -1,6 +1,6 @@
 """How far everybody is: the caller's own watermarks, and who of a chat has received a message.
 
-A watermark is per user, never falls, and never passes the newest message (spec/websocket.md 4.3).
+A watermark is per user, never falls, and never passes the newest message (docs/spec/websocket.md#acks-and-watermarks).
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,25 +9,18 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from seriatim.api.cursor import Cursors
-from seriatim.api.door import Door
-from seriatim.api.fields import MessageSequence, PageCursor, PageLimit
-from seriatim.api.names import Names
-from seriatim.api.pages import page_of
-from seriatim.api.reading import Reading
-from seriatim.api.route import Answer, Call, Nothing, Route
-from seriatim.api.together import together
+from seriatim.api.access import Door
+from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.fields import MessageSequence, PageCursor, PageLimit
+from seriatim.api.core.pages import page_of
+from seriatim.api.core.route import Answer, Call, Nothing, Route
+from seriatim.api.display_names import Names
+from seriatim.api.history_reader import Reading
+from seriatim.concurrency.bounded_gather import bounded_gather
+from seriatim.domain import limits
 from seriatim.domain.chat import ChatType, Membership
 from seriatim.domain.errors import NotAMember, NotFound, Unprocessable, ValidationFailed
 from seriatim.domain.ids import is_id
-from seriatim.domain.limits import (
-    API_TIMEOUT_S,
-    DELIVERY_CHATS_MAX,
-    ENRICH_IN_PROGRESS_MAX,
-    LOOKUP_KEYS_MAX,
-    PAGE_ITEMS_MAX,
-    SEQUENCE_MAX,
-)
 from seriatim.domain.times import iso
 from seriatim.ports.catalog import Catalog
 from seriatim.ports.durability import Durability
@@ -39,7 +32,9 @@ _Since = Annotated[str | None, Meta(description="null while nothing was acknowle
 class StatesQuery(msgspec.Struct, frozen=True, kw_only=True):
     chat_ids: Annotated[
         str | None,
-        Meta(description=f"At most {DELIVERY_CHATS_MAX} chat ids with commas between; all your chats if left out."),
+        Meta(
+            description=f"At most {limits.DELIVERY_CHATS_MAX} chat ids with commas between; all your chats if left out."
+        ),
     ] = None
 
 
@@ -64,7 +59,7 @@ class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
 
 class StatusQuery(msgspec.Struct, frozen=True, kw_only=True):
     for_sequence: Annotated[MessageSequence | None, Meta(description="The newest message if left out.")] = None
-    limit: PageLimit = PAGE_ITEMS_MAX
+    limit: PageLimit = limits.PAGE_ITEMS_MAX
     cursor: PageCursor | None = None
 
 
@@ -124,16 +119,16 @@ class Delivery:
         caller = call.caller_id
         wanted = check_chat_ids(call.query.chat_ids)
         if wanted is None:
-            mine = await self._catalog.memberships_of(caller, timeout_s=API_TIMEOUT_S)
+            mine = await self._catalog.memberships_of(caller, timeout_s=limits.API_TIMEOUT_S)
             wanted = [membership.chat_id for membership in mine]
 
         async def newest(chat_id: str) -> int | None:
             """None for a chat of others, or of nobody: it is left out."""
-            if await self._catalog.membership(chat_id, caller, timeout_s=API_TIMEOUT_S) is None:
+            if await self._catalog.membership(chat_id, caller, timeout_s=limits.API_TIMEOUT_S) is None:
                 return None
             return await self._newest(chat_id)
 
-        found = await together(newest, wanted, at_once=ENRICH_IN_PROGRESS_MAX)
+        found = await bounded_gather(newest, wanted, at_once=limits.ENRICH_IN_PROGRESS_MAX)
         current = {chat_id: each for chat_id, each in zip(wanted, found, strict=True) if each is not None}
         marks = await self._watermarks([(caller, chat_id) for chat_id in current])
         return Answer(data=[_state(each, current[each], marks.get((caller, each))) for each in current])
@@ -147,7 +142,7 @@ class Delivery:
                     "nobody wrote that yet; acknowledge only what you received",
                     details={"reason": "invalid_sequence", "current_sequence": newest},
                 )
-            await self._durability.acknowledge(caller, chat_id, sequence=sequence, timeout_s=API_TIMEOUT_S)
+            await self._durability.acknowledge(caller, chat_id, sequence=sequence, timeout_s=limits.API_TIMEOUT_S)
             mark = (await self._watermarks([(caller, chat_id)])).get((caller, chat_id))
         return Answer(
             data=Acknowledged(chat_id=chat_id, last_acked_sequence=_sequence(mark), updated_at=_updated_at(mark))
@@ -158,7 +153,7 @@ class Delivery:
         scope = f"{caller}#{chat_id}"
         place = check_place(query, scope, self._cursors)
         async with self._door.opened(chat_id, caller):
-            chat = await self._catalog.chat(chat_id, timeout_s=API_TIMEOUT_S)
+            chat = await self._catalog.chat(chat_id, timeout_s=limits.API_TIMEOUT_S)
             if chat is None:
                 raise NotFound("there is no such chat")
             asked = query.for_sequence if place is None else place.for_sequence
@@ -166,7 +161,7 @@ class Delivery:
                 message = await self._reading.newest(caller, chat_id)
             else:
                 message = await self._reading.at(caller, chat_id, asked)
-            members = await self._catalog.memberships(chat_id, timeout_s=API_TIMEOUT_S)
+            members = await self._catalog.memberships(chat_id, timeout_s=limits.API_TIMEOUT_S)
         sequence = asked if asked is not None else message.sequence if message else 0
         marks = await self._watermarks([(member.user_id, chat_id) for member in members])
 
@@ -194,13 +189,13 @@ class Delivery:
         )
 
     async def _newest(self, chat_id: str) -> int:
-        return await self._delivery.newest_message(chat_id, at_most=SEQUENCE_MAX, timeout_s=API_TIMEOUT_S)
+        return await self._delivery.newest_message(chat_id, at_most=limits.SEQUENCE_MAX, timeout_s=limits.API_TIMEOUT_S)
 
     async def _watermarks(self, pairs: Sequence[tuple[str, str]]) -> "_Marks":
         found: dict[tuple[str, str], Watermark] = {}
-        for start in range(0, len(pairs), LOOKUP_KEYS_MAX):
-            batch = pairs[start : start + LOOKUP_KEYS_MAX]
-            found.update(await self._delivery.watermarks(batch, timeout_s=API_TIMEOUT_S))
+        for start in range(0, len(pairs), limits.LOOKUP_KEYS_MAX):
+            batch = pairs[start : start + limits.LOOKUP_KEYS_MAX]
+            found.update(await self._delivery.watermarks(batch, timeout_s=limits.API_TIMEOUT_S))
         return found
 
 
@@ -214,8 +209,8 @@ def check_chat_ids(text: str | None) -> list[str] | None:
     if text is None:
         return None
     ids = list(dict.fromkeys(text.split(",")))
-    if len(ids) > DELIVERY_CHATS_MAX:
-        raise ValidationFailed(f"at most {DELIVERY_CHATS_MAX} chats", field="chat_ids", field_code="TOO_LONG")
+    if len(ids) > limits.DELIVERY_CHATS_MAX:
+        raise ValidationFailed(f"at most {limits.DELIVERY_CHATS_MAX} chats", field="chat_ids", field_code="TOO_LONG")
     return [each for each in ids if is_id(each)]
 
 

@@ -1,4 +1,4 @@
-"""One message by its id or sequence, and what stands around a sequence (spec/rest.md 5.2).
+"""One message by its id or sequence, and what stands around a sequence (docs/spec/rest.md#one-message).
 
 No index leads from an id to its place. But an id holds the time of its birth, and the order of a chat is nearly the
 order of time: so the place is found by halving, and the message by looking at everything of about that time.
@@ -11,29 +11,22 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from seriatim.api.door import Door
+from seriatim.api.access import Door
+from seriatim.api.core.route import Answer, Call, Nothing, Route
+from seriatim.api.display_names import Names
+from seriatim.api.history_reader import END, Reading
 from seriatim.api.message_views import MessageView, fitting, message_views
-from seriatim.api.names import Names
-from seriatim.api.reading import END, Reading
-from seriatim.api.route import Answer, Call, Nothing, Route
+from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, NotFound
 from seriatim.domain.ids import MESSAGE, ulid_ms
-from seriatim.domain.limits import (
-    CONTEXT_ITEMS_DEFAULT,
-    CONTEXT_ITEMS_MAX,
-    FIND_PAGES_MAX,
-    FIND_SPREAD_S,
-    SEQUENCE_MAX,
-    SYNC_SLOTS_MAX,
-)
 from seriatim.domain.message import Message
 from seriatim.domain.times import milliseconds
 
 
 class AroundQuery(msgspec.Struct, frozen=True, kw_only=True):
     context: Annotated[
-        int, Meta(ge=1, le=CONTEXT_ITEMS_MAX, description="How many messages on each side, at most.")
-    ] = CONTEXT_ITEMS_DEFAULT
+        int, Meta(ge=1, le=limits.CONTEXT_ITEMS_MAX, description="How many messages on each side, at most.")
+    ] = limits.CONTEXT_ITEMS_DEFAULT
 
 
 class Around(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,10 +85,10 @@ class FindMessage:
         )
 
     async def _by_id(self, caller: str, chat_id: str, message_id: str, born_ms: int) -> Message | None:
-        spread_ms = int(FIND_SPREAD_S * 1000)
+        spread_ms = int(limits.FIND_SPREAD_S * 1000)
         at = await self._last_before(caller, chat_id, born_ms - spread_ms)
-        for _ in range(FIND_PAGES_MAX):
-            piece = await self._reading.forth(caller, chat_id, after=at, before=END, limit=SYNC_SLOTS_MAX - 1)
+        for _ in range(limits.FIND_PAGES_MAX):
+            piece = await self._reading.forth(caller, chat_id, after=at, before=END, limit=limits.SYNC_SLOTS_MAX - 1)
             for message in piece.messages:
                 if message.message_id == message_id:
                     return message
@@ -125,7 +118,7 @@ def sequence_of(text: str) -> int | None:
     if not (text.isascii() and text.isdigit()):
         return None
     value = int(text)
-    return value if 1 <= value <= SEQUENCE_MAX else None
+    return value if 1 <= value <= limits.SEQUENCE_MAX else None
 
 
 def _in_turns(one: Sequence[Message], other: Sequence[Message]) -> Iterator[Message]:

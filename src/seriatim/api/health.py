@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from seriatim import __version__
-from seriatim.api.fields import Time
-from seriatim.api.route import Access, Answer, Call, Route
+from seriatim.api.core.fields import Time
+from seriatim.api.core.route import Access, Answer, Call, Route
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.times import iso

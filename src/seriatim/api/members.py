@@ -1,6 +1,7 @@
 """Members of a chat over REST: list, add, remove, promote, leave.
 
-The order of checks is spec/rest.md 4.4: the caller's membership, the kind of chat, the caller's role, then the target.
+The order of checks is docs/spec/rest.md#order-of-checks: the caller's membership, the kind of chat, the caller's role,
+then the target.
 """
 
 from collections.abc import Sequence
@@ -10,16 +11,15 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from seriatim.api.chat_quota import ChatQuota
+from seriatim.api.access import Door
 from seriatim.api.chat_views import MemberView, member_views
-from seriatim.api.cursor import Cursors
-from seriatim.api.door import Door
-from seriatim.api.fields import PageCursor, PageLimit, Time, UserId
-from seriatim.api.idempotency import Once
-from seriatim.api.membership import MembershipService
-from seriatim.api.names import Names
-from seriatim.api.pages import page_of
-from seriatim.api.route import Answer, Call, Nothing, Route
+from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.fields import PageCursor, PageLimit, Time, UserId
+from seriatim.api.core.idempotency import Once
+from seriatim.api.core.pages import page_of
+from seriatim.api.core.route import Answer, Call, Nothing, Route
+from seriatim.api.display_names import Names
+from seriatim.domain import limits
 from seriatim.domain.chat import Membership, Role, check_group, check_may_add
 from seriatim.domain.errors import (
     AlreadyAMember,
@@ -34,8 +34,9 @@ from seriatim.domain.errors import (
     ValidationFailed,
 )
 from seriatim.domain.ids import is_id
-from seriatim.domain.limits import API_TIMEOUT_S, PAGE_ITEMS_MAX
 from seriatim.ports.catalog import Catalog
+from seriatim.services.chat_quota import ChatQuota
+from seriatim.services.membership import MembershipService
 
 _GivenRole = Annotated[
     Role,
@@ -47,7 +48,7 @@ _GivenRole = Annotated[
 
 
 class MembersQuery(msgspec.Struct, frozen=True, kw_only=True):
-    limit: PageLimit = PAGE_ITEMS_MAX
+    limit: PageLimit = limits.PAGE_ITEMS_MAX
     cursor: PageCursor | None = None
 
 
@@ -123,7 +124,7 @@ class Members:
         text = call.query.cursor
         place = None if text is None else self._cursors.read(text, endpoint, scope, MembersPlace)
         async with self._door.opened(chat_id, caller):
-            members = await self._catalog.memberships(chat_id, timeout_s=API_TIMEOUT_S)
+            members = await self._catalog.memberships(chat_id, timeout_s=limits.API_TIMEOUT_S)
         page, pagination = page_of(
             members,
             call.query.limit,
@@ -152,7 +153,7 @@ class Members:
             async with self._door.opened(chat_id, caller):
                 if removes:
                     return RemovedMember(chat_id=chat_id, user_id=user_id)
-                added = await self._catalog.membership(chat_id, user_id, timeout_s=API_TIMEOUT_S)
+                added = await self._catalog.membership(chat_id, user_id, timeout_s=limits.API_TIMEOUT_S)
             if added is None:
                 raise NotFound("that user was added, and is not a member any more")
             return await self._added(added)
@@ -187,7 +188,7 @@ class Members:
     async def _add(self, chat_id: str, user_id: str, role: Role, caller: str, resumed: bool) -> Membership:
         async with self._door.opened(chat_id, caller) as mine:
             # Who may not add anybody does not learn who exists: so role and kind are checked here, too.
-            chat = await self._catalog.chat(chat_id, timeout_s=API_TIMEOUT_S)
+            chat = await self._catalog.chat(chat_id, timeout_s=limits.API_TIMEOUT_S)
             if chat is None:
                 raise NotFound("there is no such chat")
             check_group(chat.chat_type)
@@ -198,7 +199,7 @@ class Members:
             try:
                 return await self._service.add(chat_id, user_id, role, by=caller)
             except AlreadyAMember:
-                present = await self._catalog.membership(chat_id, user_id, timeout_s=API_TIMEOUT_S)
+                present = await self._catalog.membership(chat_id, user_id, timeout_s=limits.API_TIMEOUT_S)
                 if resumed and present is not None and present.added_by == caller:
                     return present  # by the attempt that this one resumes
                 raise

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from seriatim.api.fields import Time
-from seriatim.api.names import Names
-from seriatim.domain.limits import ANSWER_BYTES_MAX, ANSWER_ENVELOPE_BYTES
+from seriatim.api.core.fields import Time
+from seriatim.api.display_names import Names
+from seriatim.domain import limits
 from seriatim.domain.message import Message
 
 
@@ -35,7 +35,7 @@ async def message_views(messages: Sequence[Message], names: Names) -> list[Messa
 def fitting(views: Iterable[MessageView]) -> list[MessageView]:
     """As many from the beginning as one answer may hold; at least one does, because a message is bounded."""
     kept: list[MessageView] = []
-    room = ANSWER_BYTES_MAX - ANSWER_ENVELOPE_BYTES
+    room = limits.ANSWER_BYTES_MAX - limits.ANSWER_ENVELOPE_BYTES
     for view in views:
         room -= len(msgspec.json.encode(view)) + 1
         if room < 0:

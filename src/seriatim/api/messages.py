@@ -1,4 +1,4 @@
-"""A chat's history over REST, page by page, newest or oldest first (spec/rest.md 5.1).
+"""A chat's history over REST, page by page, newest or oldest first (docs/spec/rest.md#history).
 
 A cursor carries direction and bounds, so that a walk needs nothing else to go on, and cannot change its mind.
 """
@@ -10,15 +10,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from seriatim.api.cursor import Cursors
-from seriatim.api.door import Door
-from seriatim.api.fields import PageCursor, PageLimit, SequenceBound
+from seriatim.api.access import Door
+from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.fields import PageCursor, PageLimit, SequenceBound
+from seriatim.api.core.route import Answer, Call, Nothing, Pagination, Route
+from seriatim.api.display_names import Names
+from seriatim.api.history_reader import END, Piece, Reading
 from seriatim.api.message_views import MessageView, fitting, message_views
-from seriatim.api.names import Names
-from seriatim.api.reading import END, Piece, Reading
-from seriatim.api.route import Answer, Call, Nothing, Pagination, Route
+from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, NotFound, ValidationFailed
-from seriatim.domain.limits import HISTORY_ITEMS_DEFAULT
 
 
 class Direction(StrEnum):
@@ -27,7 +27,7 @@ class Direction(StrEnum):
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
-    limit: PageLimit = HISTORY_ITEMS_DEFAULT
+    limit: PageLimit = limits.HISTORY_ITEMS_DEFAULT
     direction: Annotated[Direction, Meta(description="Backward: newest first. With a cursor, the cursor's.")] = (
         Direction.BACKWARD
     )

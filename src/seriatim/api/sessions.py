@@ -9,18 +9,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from seriatim.api.fields import Time
-from seriatim.api.route import Answer, Call, Nothing, Route
+from seriatim.api.core.fields import Time
+from seriatim.api.core.route import Answer, Call, Nothing, Route
+from seriatim.domain import limits
 from seriatim.domain.account import Session
 from seriatim.domain.errors import NotFound, SeriatimError
-from seriatim.domain.limits import (
-    API_TIMEOUT_S,
-    DOWNSTREAM_TIMEOUT_S,
-    SESSION_TOUCH_S,
-    SESSIONS_PER_USER_MAX,
-    SESSIONS_REPLACED_MAX,
-    SESSIONS_TOUCHED_MAX,
-)
 from seriatim.domain.times import iso
 from seriatim.ports.accounts import Accounts
 from seriatim.ports.clock import Clock
@@ -88,7 +81,7 @@ class SessionService:
         return Answer(data=[_view(each, current) for each in await self._living(call.caller_id)])
 
     async def revoke(self, call: Call[Any, Any]) -> Answer:
-        session = await self._accounts.session(call.path["session_id"], timeout_s=API_TIMEOUT_S)
+        session = await self._accounts.session(call.path["session_id"], timeout_s=limits.API_TIMEOUT_S)
         if session is None or session.user_id != call.caller_id or not is_alive(session, self._clock.now_ms()):
             raise NotFound("you have no such session")
         await self._revoker.revoke(session.session_id, session.user_id)
@@ -105,7 +98,7 @@ class SessionService:
 
     async def _living(self, user_id: str) -> Sequence[Session]:
         now_ms = self._clock.now_ms()
-        sessions = await self._accounts.sessions_of(user_id, timeout_s=API_TIMEOUT_S)
+        sessions = await self._accounts.sessions_of(user_id, timeout_s=limits.API_TIMEOUT_S)
         return [each for each in sessions if is_alive(each, now_ms)]
 
 
@@ -120,14 +113,14 @@ class Revoker:
 
         The row goes last: as long as it is there, whoever got an error can find the session and try again.
         """
-        await self._revocations.revoke(session_id, token_id, timeout_s=API_TIMEOUT_S)
-        await self._accounts.revoke(session_id, timeout_s=API_TIMEOUT_S)
+        await self._revocations.revoke(session_id, token_id, timeout_s=limits.API_TIMEOUT_S)
+        await self._accounts.revoke(session_id, timeout_s=limits.API_TIMEOUT_S)
         await self._sockets.close(session_id, user_id)
 
     async def replace(self, doomed: Sequence[Session], opening: Callable[[Sequence[str]], Awaitable[None]]) -> None:
         """Ends these sessions in the very step that opens another, which is given their ids. Order as in `revoke`."""
         for each in doomed:
-            await self._revocations.revoke(each.session_id, None, timeout_s=API_TIMEOUT_S)
+            await self._revocations.revoke(each.session_id, None, timeout_s=limits.API_TIMEOUT_S)
         await opening([each.session_id for each in doomed])
         for each in doomed:
             await self._sockets.close(each.session_id, each.user_id)
@@ -137,8 +130,8 @@ def surplus(sessions: Sequence[Session], device_id: str, now_ms: int) -> Sequenc
     """Which of a user's sessions, oldest first, go when this device signs in: its own, and the oldest beyond five."""
     living = [each for each in sessions if is_alive(each, now_ms)]
     kept = [each for each in living if each.device_id != device_id]
-    oldest = kept[: max(0, len(kept) - (SESSIONS_PER_USER_MAX - 1))]
-    return [*(each for each in living if each.device_id == device_id), *oldest][:SESSIONS_REPLACED_MAX]
+    oldest = kept[: max(0, len(kept) - (limits.SESSIONS_PER_USER_MAX - 1))]
+    return [*(each for each in living if each.device_id == device_id), *oldest][: limits.SESSIONS_REPLACED_MAX]
 
 
 class SocketCloser:
@@ -150,14 +143,14 @@ class SocketCloser:
 
     async def close(self, session_id: str, user_id: str) -> None:
         try:
-            connections = await self._directory.connections([user_id], timeout_s=DOWNSTREAM_TIMEOUT_S)
+            connections = await self._directory.connections([user_id], timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
             orders = [
                 (each.gateway_id, CloseOrder(connection_id=each.connection_id, reason="session_revoked"))
                 for each in connections.get(user_id, ())
                 if each.session_id == session_id
             ]
             if orders:
-                await self._push.publish(orders, timeout_s=DOWNSTREAM_TIMEOUT_S)
+                await self._push.publish(orders, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
         except SeriatimError:
             return
 
@@ -172,14 +165,14 @@ class Touches:
 
     async def used(self, session_id: str) -> None:
         now = self._clock.monotonic()
-        if now < self._touched.get(session_id, now) + SESSION_TOUCH_S and session_id in self._touched:
+        if now < self._touched.get(session_id, now) + limits.SESSION_TOUCH_S and session_id in self._touched:
             return
         self._touched.pop(session_id, None)
         self._touched[session_id] = now
-        if len(self._touched) > SESSIONS_TOUCHED_MAX:
+        if len(self._touched) > limits.SESSIONS_TOUCHED_MAX:
             del self._touched[next(iter(self._touched))]
         try:
-            await self._accounts.touch(session_id, now_ms=self._clock.now_ms(), timeout_s=DOWNSTREAM_TIMEOUT_S)
+            await self._accounts.touch(session_id, now_ms=self._clock.now_ms(), timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
         except SeriatimError:
             return
 

@@ -10,12 +10,12 @@ from rich.text import Text
 
 from seriatim.cli.options import load_or_exit, refuse, settings_options
 from seriatim.cli.printing import console, print_json, quiet_pipe, row_progress
-from seriatim.domain.limits import CHECK_RECHECK_S
-from seriatim.operations.findings import Report
-from seriatim.operations.invariants import INVARIANTS
-from seriatim.runtime.inside import CannotLook, Progress, check_stored
-from seriatim.runtime.settings import EMBEDDED, Settings, wrongs_for_a_look
-from seriatim.runtime.sources import shown
+from seriatim.domain import limits
+from seriatim.operations.check.findings import Report
+from seriatim.operations.check.invariants import INVARIANTS
+from seriatim.runtime.config.settings import EMBEDDED, Settings, validate_for_inspection
+from seriatim.runtime.config.sources import shown
+from seriatim.runtime.tools.data_folder import InspectionError, Progress, check_stored
 
 VIOLATED, INTERRUPTED = 1, 130  # exit codes
 
@@ -27,7 +27,7 @@ _EPILOG = "Exit code: 0 every invariant holds, 1 one is violated, 2 the data cou
 @click.option(
     "--recheck-seconds",
     type=click.FloatRange(min=0),
-    default=CHECK_RECHECK_S,
+    default=limits.CHECK_RECHECK_S,
     show_default=True,
     help="What looks wrong is looked at again after so long: a write in flight is no violation.",
 )
@@ -42,11 +42,11 @@ def check(file: Path | None, recheck_seconds: float, tests: bool, as_json: bool,
     Nothing is changed, and it may run while servers work: they go on undisturbed. Of a large deployment it reads all
     that is there, which takes its time and the store's capacity.
     """
-    settings = load_or_exit(file, flags, judge=wrongs_for_a_look).settings
+    settings = load_or_exit(file, flags, validator=validate_for_inspection).settings
     try:
         with row_progress("checking", wanted=not as_json) as progress:
             report = _look(settings, recheck_seconds, progress)
-    except CannotLook as reason:
+    except InspectionError as reason:
         refuse(reason)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)  # and not with 1: nothing was found
@@ -61,7 +61,7 @@ def check(file: Path | None, recheck_seconds: float, tests: bool, as_json: bool,
 def _look(settings: Settings, recheck_s: float, progress: Progress) -> Report:
     if settings.store == EMBEDDED:
         return check_stored(settings.data_folder, recheck_s=recheck_s, progress=progress)
-    from seriatim.runtime.inspecting import check_shared
+    from seriatim.runtime.tools.inspection import check_shared
 
     events = None if settings.events == EMBEDDED else settings.events
     return check_shared(settings.store, events, recheck_s=recheck_s, progress=progress)

@@ -10,11 +10,11 @@ import click
 
 from seriatim.cli.options import complain, load_or_exit, refuse, settings_options
 from seriatim.cli.printing import console, print_json, print_rows
-from seriatim.runtime.roles import Role
-from seriatim.runtime.settings import Settings
+from seriatim.runtime.config.roles import ProcessRole
+from seriatim.runtime.config.settings import Settings
 
 if TYPE_CHECKING:
-    from seriatim.runtime.cluster import Cluster, Member, Sizes
+    from seriatim.runtime.server.cluster import ClusterMember, ClusterSizes, LocalCluster
 
 _ENGINES = ("store", "events", "directory")
 
@@ -53,23 +53,23 @@ def cluster(
     settings = load_or_exit(file, flags).settings
     if not settings.is_distributed:
         refuse(f"give {', '.join(f'--{name}' for name in _ENGINES)}: several processes cannot share a folder")
-    from seriatim.runtime.cluster import Sizes
-    from seriatim.runtime.server import CannotStart
+    from seriatim.runtime.server.cluster import ClusterSizes
+    from seriatim.runtime.server.lifecycle import StartupError
 
-    sizes = Sizes(gateways=gateways, ingests=ingests, fanouts=fanouts, apis=apis)
+    sizes = ClusterSizes(gateways=gateways, ingests=ingests, fanouts=fanouts, apis=apis)
     try:
         asyncio.run(_run(settings, folder.absolute(), sizes, as_json=as_json))
-    except CannotStart as reason:
+    except StartupError as reason:
         refuse(reason)
 
 
-async def _run(settings: Settings, folder: Path, sizes: "Sizes", *, as_json: bool) -> None:
-    from seriatim.engines.memory.system_clock import SystemClock
-    from seriatim.runtime.cluster import Cluster
-    from seriatim.runtime.prepare import prepare
+async def _run(settings: Settings, folder: Path, sizes: "ClusterSizes", *, as_json: bool) -> None:
+    from seriatim.engines.inprocess.clock import SystemClock
+    from seriatim.runtime.server.cluster import LocalCluster
+    from seriatim.runtime.wiring.prepare import prepare
 
     await prepare(settings, "single", SystemClock(), _tell)
-    processes = Cluster(settings, folder, sizes, _tell)
+    processes = LocalCluster(settings, folder, sizes, _tell)
     stop = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
@@ -87,7 +87,7 @@ async def _run(settings: Settings, folder: Path, sizes: "Sizes", *, as_json: boo
         await processes.stop()
 
 
-async def _start_and_run(processes: "Cluster", *, as_json: bool) -> None:
+async def _start_and_run(processes: "LocalCluster", *, as_json: bool) -> None:
     await processes.start()
     if as_json:
         print_json({"members": processes.members})
@@ -99,9 +99,9 @@ async def _start_and_run(processes: "Cluster", *, as_json: bool) -> None:
     await processes.run()
 
 
-def _row(member: "Member") -> dict[str, object]:
-    scheme = {Role.API: "http", Role.GATEWAY: "ws"}.get(member.role)
-    path = "/v1/ws" if member.role is Role.GATEWAY else ""
+def _row(member: "ClusterMember") -> dict[str, object]:
+    scheme = {ProcessRole.API: "http", ProcessRole.GATEWAY: "ws"}.get(member.role)
+    path = "/v1/ws" if member.role is ProcessRole.GATEWAY else ""
     return {
         "process": member.name,
         "address": f"{scheme}://127.0.0.1:{member.port}{path}" if scheme else None,

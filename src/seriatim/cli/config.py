@@ -6,8 +6,8 @@ import click
 import msgspec
 
 from seriatim.cli.options import load_or_exit, settings_options
-from seriatim.runtime.settings import Setting, all_settings
-from seriatim.runtime.sources import documentation, shown, shown_setting
+from seriatim.runtime.config.settings import Setting, all_settings
+from seriatim.runtime.config.sources import documentation, shown, shown_setting
 
 
 @click.group()

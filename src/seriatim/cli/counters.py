@@ -6,11 +6,11 @@ import click
 
 from seriatim.cli.options import load_or_exit, refuse, settings_options
 from seriatim.cli.printing import print_json
+from seriatim.domain import limits
 from seriatim.domain.ids import is_id
-from seriatim.domain.limits import RECOVERY_QUIET_S
-from seriatim.operations.counters import Repair
-from seriatim.runtime.inside import CannotLook
-from seriatim.runtime.settings import wrongs_for_a_look
+from seriatim.operations.counter_repair import Repair
+from seriatim.runtime.config.settings import validate_for_inspection
+from seriatim.runtime.tools.data_folder import InspectionError
 
 MARGIN_MAX = 1000  # more than any process can have been given and not yet used
 
@@ -41,14 +41,14 @@ def repair(chat_id: str, margin: int, dry_run: bool, as_json: bool, file: Path |
     """
     if not is_id(chat_id):
         refuse(f"{chat_id!r} is no id of a chat")
-    settings = load_or_exit(file, flags, judge=wrongs_for_a_look).settings
-    from seriatim.runtime.repairing import RepairOrder
-    from seriatim.runtime.tracing import repair_counter
+    settings = load_or_exit(file, flags, validator=validate_for_inspection).settings
+    from seriatim.runtime.tools.counter_repair import RepairRequest
+    from seriatim.runtime.tools.message_trace import repair_counter
 
-    click.echo(f"Looking whether {chat_id} is quiet: {RECOVERY_QUIET_S:.0f} s and a little.", err=True)
+    click.echo(f"Looking whether {chat_id} is quiet: {limits.RECOVERY_QUIET_S:.0f} s and a little.", err=True)
     try:
-        done = repair_counter(settings, RepairOrder(chat_id=chat_id, margin=margin, dry_run=dry_run))
-    except CannotLook as reason:
+        done = repair_counter(settings, RepairRequest(chat_id=chat_id, margin=margin, dry_run=dry_run))
+    except InspectionError as reason:
         refuse(reason)
     if as_json:
         print_json({"dry_run": dry_run, "repair": done})

@@ -9,7 +9,7 @@ import msgspec
 
 from seriatim.cli.options import load_or_exit, refuse, settings_options
 from seriatim.cli.printing import console, human_bytes, print_json, print_rows, quiet_pipe, row_progress
-from seriatim.runtime.inside import TABLES, CannotLook, compact_stored, measure_stored, show_stored
+from seriatim.runtime.tools.data_folder import TABLES, InspectionError, compact_stored, measure_stored, show_stored
 
 ROWS_DEFAULT = 20
 GLIMPSE_ROWS = 3  # of each table, when all are shown
@@ -83,7 +83,7 @@ def show(
         with quiet_pipe():
             for name, rows, more in found:
                 _print_table(name, rows, more, as_json=as_json, titled=table is None)
-    except CannotLook as reason:
+    except InspectionError as reason:
         refuse(reason)
 
 
@@ -99,7 +99,7 @@ def stats(as_json: bool, file: Path | None, **flags: str | None) -> None:
     try:
         with row_progress("counting", wanted=not as_json) as progress:
             measured = measure_stored(path, progress=progress)
-    except CannotLook as reason:
+    except InspectionError as reason:
         refuse(reason)
     with quiet_pipe():
         if as_json:
@@ -145,7 +145,7 @@ def compact(as_json: bool, file: Path | None, **flags: str | None) -> None:
     path = load_or_exit(file, flags).settings.data_folder
     try:
         done = compact_stored(path)
-    except CannotLook as reason:
+    except InspectionError as reason:
         refuse(reason)
     freed = done.bytes_before - done.bytes_after
     if as_json:

@@ -8,10 +8,10 @@ import click
 
 from seriatim.cli.options import load_or_exit, refuse, settings_options
 from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
-from seriatim.domain.limits import KEY_OVERLAP_S, KEYS_RELOAD_S
+from seriatim.domain import limits
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.keys.key_folder import KeyFolder, KeyFolderError
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.runtime.settings import Settings, wrongs_for_a_look
+from seriatim.runtime.config.settings import Settings, validate_for_inspection
 
 DAY_S = 86_400
 _EPILOG = "Exit code: 0 done, 2 refused: then a line says why, and nothing was changed."
@@ -27,7 +27,7 @@ def keys() -> None:
 @settings_options(only=("data", "keys"))
 def list_keys(as_json: bool, file: Path | None, **flags: str | None) -> None:
     """Show which key signs, which ones still verify, and which are of no use any more. Never what is in them."""
-    settings = load_or_exit(file, flags, judge=wrongs_for_a_look).settings
+    settings = load_or_exit(file, flags, validator=validate_for_inspection).settings
     try:
         folder = _open(settings)
         signing = folder.signing.kid if _private(folder) else None
@@ -59,7 +59,7 @@ def rotate(out: Path | None, as_json: bool, file: Path | None, **flags: str | No
     own, the order matters, or tokens are refused: use --out, bring NAME.pub.pem to every gateway and REST process,
     wait five minutes, then bring NAME.pem to the REST processes.
     """
-    settings = load_or_exit(file, flags, judge=wrongs_for_a_look).settings
+    settings = load_or_exit(file, flags, validator=validate_for_inspection).settings
     try:
         folder = _open(settings)
         kid = folder.rotate() if out is None else folder.stage(out)
@@ -71,14 +71,14 @@ def rotate(out: Path | None, as_json: bool, file: Path | None, **flags: str | No
     click.echo(kid)
     if out is None:
         click.echo(
-            f"It signs once the server has reread {folder.path}: within {KEYS_RELOAD_S // 60} minutes. Older keys may "
-            f"be deleted in {KEY_OVERLAP_S // DAY_S} days; `seriatim keys list` says which.",
+            f"It signs once the server has reread {folder.path}: within {limits.KEYS_RELOAD_S // 60} minutes. Older "
+            f"keys may be deleted in {limits.KEY_OVERLAP_S // DAY_S} days; `seriatim keys list` says which.",
             err=True,
         )
     else:
         click.echo(
-            f"1. {kid}.pub.pem to every key folder; 2. wait {KEYS_RELOAD_S // 60} minutes; 3. {kid}.pem to those of "
-            f"the REST processes; 4. remove {out}.",
+            f"1. {kid}.pub.pem to every key folder; 2. wait {limits.KEYS_RELOAD_S // 60} minutes; 3. {kid}.pem to "
+            f"those of the REST processes; 4. remove {out}.",
             err=True,
         )
 
@@ -113,7 +113,7 @@ def _is_spent(kid: str, newest_first: Sequence[str], private: Sequence[str]) -> 
     replaced_s = _made_s(younger[-1])
     if replaced_s is None:
         return "unknown"
-    return "yes" if SystemClock().now_ms() // 1000 > replaced_s + KEY_OVERLAP_S else "no"
+    return "yes" if SystemClock().now_ms() // 1000 > replaced_s + limits.KEY_OVERLAP_S else "no"
 
 
 def _made_s(kid: str) -> int | None:

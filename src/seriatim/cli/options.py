@@ -8,8 +8,8 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from seriatim.runtime.settings import all_settings, wrongs
-from seriatim.runtime.sources import Judge, Loaded, SettingsError, load, shown
+from seriatim.runtime.config.settings import all_settings, validate
+from seriatim.runtime.config.sources import Loaded, SettingsError, Validator, load, shown
 
 USAGE = 2  # exit code: mend the settings, the folder or the command line, then try again
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -36,10 +36,10 @@ def settings_options(only: Sequence[str] | None = None) -> Callable[[Command], C
     return decorate
 
 
-def load_or_exit(file: Path | None, flags: dict[str, str | None], *, judge: Judge = wrongs) -> Loaded:
+def load_or_exit(file: Path | None, flags: dict[str, str | None], *, validator: Validator = validate) -> Loaded:
     """The settings. What is wrong with them goes to stderr, one line each, and ends the program."""
     try:
-        loaded = load(flags, os.environ, file=file, judge=judge)
+        loaded = load(flags, os.environ, file=file, validator=validator)
     except SettingsError as error:
         for problem in error.problems:
             complain(problem)

@@ -19,12 +19,12 @@ def start(file: Path | None, flags: dict[str, str | None]) -> None:
     """Serves until told to stop; ends the program."""
     loaded = load_or_exit(file, flags)
     # After the settings: a mistake there need not wait for these imports.
-    from seriatim.runtime.process import run
-    from seriatim.runtime.server import CannotStart
+    from seriatim.runtime.server.lifecycle import StartupError
+    from seriatim.runtime.server.process import run
 
     try:
         code = run(loaded.settings)
-    except CannotStart as reason:
+    except StartupError as reason:
         refuse(reason)
     sys.exit(code)
 

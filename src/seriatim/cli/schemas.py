@@ -10,8 +10,8 @@ import msgspec
 
 from seriatim.cli.options import refuse
 from seriatim.cli.printing import print_json, quiet_pipe
-from seriatim.operations.schemas import Schema
-from seriatim.operations.schemas import check as check_schemas
+from seriatim.operations.event_schemas import Schema
+from seriatim.operations.event_schemas import check as check_schemas
 
 INCOMPATIBLE = 1  # exit code
 MAIN = "origin/main"

@@ -11,7 +11,7 @@ import msgspec
 from rich.console import Console
 
 from seriatim.simulation import report
-from seriatim.simulation.profiles import MIXED, PROFILES
+from seriatim.simulation.faults.profiles import MIXED, PROFILES
 from seriatim.simulation.results import MutantResult, Summary
 from seriatim.simulation.runner import WORLD, Mutant, cores, empty_loop_events_per_s, hunt, known_mutants, run_one
 from seriatim.simulation.runner import run_seeds as run_many

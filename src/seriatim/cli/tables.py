@@ -10,15 +10,15 @@ import click
 from seriatim.cli.options import refuse
 from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
 from seriatim.domain.errors import SeriatimError
-from seriatim.engines.dynamodb.control import DynamoTableControl
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.dynamodb.table_control import DynamoTableControl
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.retries import RetryingTableControl
-from seriatim.operations.tables import TABLES, Difference
+from seriatim.operations.tables import TABLES, TableDifference
 from seriatim.operations.tables import create as create_tables
 from seriatim.operations.tables import verify as verify_tables
 from seriatim.ports.clock import Clock
 from seriatim.ports.tables import TableControl
-from seriatim.runtime.dynamodb import CannotReach, dynamodb
+from seriatim.runtime.wiring.dynamodb import StoreUnreachable, dynamodb
 
 DIFFERENT = 1  # exit code
 
@@ -54,7 +54,7 @@ def create(url: str | None, region: str | None, prefix: str, as_json: bool) -> N
     tried again a few times.
     """
 
-    async def work(control: TableControl, clock: Clock) -> tuple[list[str], list[Difference]]:
+    async def work(control: TableControl, clock: Clock) -> tuple[list[str], list[TableDifference]]:
         tell: Callable[[str], None] = lambda line: None if as_json else click.echo(line, err=True)  # noqa: E731
         retrying = RetryingTableControl(control, clock, tell)
         made = await create_tables(retrying, clock, prefix=prefix, tell=tell)
@@ -69,7 +69,7 @@ def create(url: str | None, region: str | None, prefix: str, as_json: bool) -> N
 def verify(url: str | None, region: str | None, prefix: str, as_json: bool) -> None:
     """Compare the tables with what they should be. Changes nothing."""
 
-    async def work(control: TableControl, clock: Clock) -> list[Difference]:
+    async def work(control: TableControl, clock: Clock) -> list[TableDifference]:
         return list(await verify_tables(control, prefix=prefix))
 
     _finish(_run(work, url, region), {}, f"{len(TABLES)} tables looked at", as_json=as_json)
@@ -83,13 +83,13 @@ def _run(work: Callable[[TableControl, Clock], Awaitable[T]], url: str | None, r
 
     try:
         return asyncio.run(run())
-    except CannotReach as reason:
+    except StoreUnreachable as reason:
         refuse(reason)
     except SeriatimError as error:
         refuse(f"{error.message} ({error.__cause__})" if error.__cause__ else error.message)
 
 
-def _finish(differences: list[Difference], answer: dict[str, object], done: str, *, as_json: bool) -> None:
+def _finish(differences: list[TableDifference], answer: dict[str, object], done: str, *, as_json: bool) -> None:
     with quiet_pipe():
         if as_json:
             print_json({**answer, "differences": differences})

@@ -10,16 +10,16 @@ import click
 from seriatim.cli.options import refuse
 from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
 from seriatim.domain.errors import SeriatimError
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.retries import RetryingTopicControl
-from seriatim.operations.topics import PARTITIONS, PROFILES, Difference
+from seriatim.operations.topics import PARTITIONS, PROFILES, TopicDifference
 from seriatim.operations.topics import create as create_topics
 from seriatim.operations.topics import verify as verify_topics
 from seriatim.ports.topics import TopicControl
 
 try:
     from seriatim.engines.kafka.cluster import Cluster
-    from seriatim.engines.kafka.control import KafkaTopicControl
+    from seriatim.engines.kafka.topic_control import KafkaTopicControl
 except ModuleNotFoundError as missing:
     raise SystemExit("Kafka needs one more package: pip install 'seriatim[kafka]'") from missing
 
@@ -67,7 +67,7 @@ def create(url: str, profile: str, as_json: bool) -> None:
     is tried again a few times.
     """
 
-    async def work(control: TopicControl, prefix: str) -> tuple[list[str], list[Difference]]:
+    async def work(control: TopicControl, prefix: str) -> tuple[list[str], list[TopicDifference]]:
         tell: Callable[[str], None] = lambda line: None if as_json else click.echo(line, err=True)  # noqa: E731
         retrying = RetryingTopicControl(control, SystemClock(), tell)
         made = await create_topics(retrying, PROFILES[profile], prefix=prefix, tell=tell)
@@ -82,7 +82,7 @@ def create(url: str, profile: str, as_json: bool) -> None:
 def verify(url: str, profile: str, as_json: bool) -> None:
     """Compare the topics with what they should be. Changes nothing."""
 
-    async def work(control: TopicControl, prefix: str) -> list[Difference]:
+    async def work(control: TopicControl, prefix: str) -> list[TopicDifference]:
         return list(await verify_topics(control, PROFILES[profile], prefix=prefix))
 
     _finish(_run(work, url), {}, f"{len(PARTITIONS)} topics looked at", as_json=as_json)
@@ -100,7 +100,7 @@ def _run(work: Callable[[TopicControl, str], Awaitable[T]], url: str) -> T:
         refuse(error.message)
 
 
-def _finish(differences: list[Difference], answer: dict[str, object], done: str, *, as_json: bool) -> None:
+def _finish(differences: list[TopicDifference], answer: dict[str, object], done: str, *, as_json: bool) -> None:
     with quiet_pipe():
         if as_json:
             print_json({**answer, "differences": differences})

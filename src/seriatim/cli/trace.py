@@ -9,9 +9,9 @@ from rich.text import Text
 
 from seriatim.cli.options import load_or_exit, refuse, settings_options
 from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
-from seriatim.operations.trace import Holder, Step, Trace
-from seriatim.runtime.inside import CannotLook
-from seriatim.runtime.settings import wrongs_for_a_look
+from seriatim.operations.message_trace import MemberTrace, MessageTrace, TraceStep
+from seriatim.runtime.config.settings import validate_for_inspection
+from seriatim.runtime.tools.data_folder import InspectionError
 
 NOT_ARRIVED = 1  # exit code
 
@@ -46,8 +46,8 @@ def trace(
     """
     if (sequence is None) == (client_message_id is None):
         refuse("give --sequence or --client-message-id, and not both")
-    settings = load_or_exit(file, flags, judge=wrongs_for_a_look).settings
-    from seriatim.runtime.tracing import trace as follow  # after the mistakes of the command line
+    settings = load_or_exit(file, flags, validator=validate_for_inspection).settings
+    from seriatim.runtime.tools.message_trace import trace as follow
 
     try:
         if sequence is not None:
@@ -55,7 +55,7 @@ def trace(
         else:
             key = (client_message_id or "").lower()
             found = follow(settings, lambda tracer: tracer.by_key(chat_id, key))
-    except CannotLook as reason:
+    except InspectionError as reason:
         refuse(reason)
     with quiet_pipe():
         if as_json:
@@ -65,7 +65,7 @@ def trace(
     sys.exit(0 if found.arrived else NOT_ARRIVED)
 
 
-def _print(screen: Console, found: Trace) -> None:
+def _print(screen: Console, found: MessageTrace) -> None:
     number = "" if found.sequence is None else f" number {found.sequence}"
     screen.print(Text(f"{found.chat_id}{number}", style="bold"))
     for step in found.steps:
@@ -76,12 +76,12 @@ def _print(screen: Console, found: Trace) -> None:
     screen.print(Text(f"\n{found.advice}"), soft_wrap=True)
 
 
-def _line(step: Step) -> Text:
+def _line(step: TraceStep) -> Text:
     word, style = {True: ("yes", "green"), False: ("no", "bold red"), None: ("?", "yellow")}[step.done]
     return Text(f"{step.name:<12}").append(f"{word:<5}", style).append(step.text)
 
 
-def _row(member: Holder) -> dict[str, object]:
+def _row(member: MemberTrace) -> dict[str, object]:
     connected: object = "unknown"
     if member.connections is not None:
         connected = ", ".join(each.gateway_id for each in member.connections) or "no"

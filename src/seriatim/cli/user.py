@@ -8,9 +8,16 @@ import msgspec
 
 from seriatim.cli.options import load_or_exit, refuse, settings_options
 from seriatim.domain.errors import SeriatimError
-from seriatim.runtime.operator import AddedUser, AddUser, NobodyThere, ServerRefused, ask, check_user
-from seriatim.runtime.roles import Role
-from seriatim.runtime.settings import Settings
+from seriatim.runtime.config.roles import ProcessRole
+from seriatim.runtime.config.settings import Settings
+from seriatim.runtime.tools.operator import (
+    AddUserRequest,
+    AddUserResponse,
+    NoServerRunning,
+    ServerRefused,
+    ask,
+    check_user,
+)
 
 
 @click.group()
@@ -33,7 +40,7 @@ def add(phone: str, name: str, token: bool, as_json: bool, file: Path | None, **
     Exit code: 0 done, 2 refused, and nothing was changed.
     """
     settings = load_or_exit(file, flags).settings
-    order = AddUser(phone_number=phone, display_name=name.strip(), with_token=token)
+    order = AddUserRequest(phone_number=phone, display_name=name.strip(), with_token=token)
     try:
         check_user(order)
         added = _add(settings, order)
@@ -51,21 +58,23 @@ def add(phone: str, name: str, token: bool, as_json: bool, file: Path | None, **
         click.echo(added.access_token)
 
 
-def _add(settings: Settings, order: AddUser) -> AddedUser:
+def _add(settings: Settings, order: AddUserRequest) -> AddUserResponse:
     if settings.is_distributed:
         # Everything that makes users, in a process that serves nobody.
-        return _add_directly(msgspec.structs.replace(settings, roles=(Role.INGEST, Role.API), ingest=()), order)
+        return _add_directly(
+            msgspec.structs.replace(settings, roles=(ProcessRole.INGEST, ProcessRole.API), ingest=()), order
+        )
     try:
-        return ask(settings.data_folder, "/users", order, AddedUser)
-    except NobodyThere:
+        return ask(settings.data_folder, "/users", order, AddUserResponse)
+    except NoServerRunning:
         return _add_directly(settings, order)
 
 
-def _add_directly(settings: Settings, order: AddUser) -> AddedUser:
-    from seriatim.runtime.assemble import assemble  # a running server spares us these imports
-    from seriatim.runtime.server import CannotStart
+def _add_directly(settings: Settings, order: AddUserRequest) -> AddUserResponse:
+    from seriatim.runtime.server.lifecycle import StartupError
+    from seriatim.runtime.wiring.assemble import assemble
 
-    async def work() -> AddedUser:
+    async def work() -> AddUserResponse:
         server = await assemble(settings, instance="operator", create=False)
         try:
             assert server.roles.operator is not None
@@ -75,5 +84,5 @@ def _add_directly(settings: Settings, order: AddUser) -> AddedUser:
 
     try:
         return asyncio.run(work())
-    except CannotStart as reason:
+    except StartupError as reason:
         refuse(reason)

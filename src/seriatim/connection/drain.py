@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Mapping
 
-from seriatim.connection.connection import Connection
-from seriatim.domain.limits import DRAIN_ANNOUNCEMENTS_MAX, DRAIN_RECONNECT_SPREAD_MS, DRAIN_S
+from seriatim.connection.session.connection import Connection
+from seriatim.domain import limits
 from seriatim.ports.clock import Clock
 from seriatim.protocol.frames import CloseReason
 
@@ -12,7 +12,7 @@ from seriatim.protocol.frames import CloseReason
 async def drain(connections: Mapping[str, Connection], empty: asyncio.Event, clock: Clock) -> None:
     """Returns when all connections have closed, after DRAIN_S at the latest. `empty` is set when none is left."""
     try:
-        async with asyncio.timeout(DRAIN_S):
+        async with asyncio.timeout(limits.DRAIN_S):
             await _announce(list(connections.values()), clock)
             await empty.wait()
     except TimeoutError:
@@ -22,6 +22,6 @@ async def drain(connections: Mapping[str, Connection], empty: asyncio.Event, clo
 
 async def _announce(connections: list[Connection], clock: Clock) -> None:
     for count, connection in enumerate(connections, start=1):
-        connection.drain(int(DRAIN_RECONNECT_SPREAD_MS * clock.random()))
-        if count % DRAIN_ANNOUNCEMENTS_MAX == 0:
+        connection.drain(int(limits.DRAIN_RECONNECT_SPREAD_MS * clock.random()))
+        if count % limits.DRAIN_ANNOUNCEMENTS_MAX == 0:
             await asyncio.sleep(0)

@@ -4,17 +4,17 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 
-from seriatim.connection.chat_cursor import Pushed
-from seriatim.connection.connection import Connection
 from seriatim.connection.drain import drain
-from seriatim.connection.gaps import Gaps
+from seriatim.connection.gap_timer import Gaps
+from seriatim.connection.head_probe import Probe
 from seriatim.connection.new_chats import NewChats
-from seriatim.connection.observe import GatewayObserver, Unobserved
-from seriatim.connection.probe import Probe
-from seriatim.connection.registration import Registrations, is_older
+from seriatim.connection.observer import GatewayObserver
+from seriatim.connection.registrations import Registrations, is_older
 from seriatim.connection.services import OpenBreakers, Services
+from seriatim.connection.session.chat_cursor import Pushed
+from seriatim.connection.session.connection import Connection
 from seriatim.connection.socket import Identity, Socket
-from seriatim.connection.tasks import Tasks, TurnEnd, report
+from seriatim.connection.task_group import Tasks, TurnEnd, report
 from seriatim.domain import ids, limits
 from seriatim.domain.errors import Draining, SeriatimError, ServerBusy, ServiceUnavailable
 from seriatim.domain.times import iso
@@ -47,7 +47,7 @@ class Gateway:
         observe: GatewayObserver | None = None,
         patience_turns: int = 0,
     ) -> None:
-        observe = observe or Unobserved()
+        observe = observe or GatewayObserver()
         self.gateway_id = gateway_id
         self.connections: dict[str, Connection] = {}
         self.draining = False

@@ -7,7 +7,7 @@ that the first message of a chat is seen within the bound of the probe (PROBE_IN
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from seriatim.connection.observe import GatewayObserver
+from seriatim.connection.observer import GatewayObserver
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.times import iso

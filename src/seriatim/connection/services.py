@@ -3,11 +3,11 @@
 import asyncio
 from dataclasses import dataclass
 
-from seriatim.connection.gaps import Gaps
+from seriatim.connection.gap_timer import Gaps
+from seriatim.connection.head_probe import Probe
 from seriatim.connection.new_chats import NewChats
-from seriatim.connection.observe import GatewayObserver
-from seriatim.connection.probe import Probe
-from seriatim.connection.tasks import Tasks, TurnEnd
+from seriatim.connection.observer import GatewayObserver
+from seriatim.connection.task_group import Tasks, TurnEnd
 from seriatim.domain.errors import BreakerOpen
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Durability

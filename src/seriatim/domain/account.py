@@ -8,10 +8,10 @@ import re
 
 import msgspec
 
-from seriatim.domain.limits import CODE_DIGITS, DISPLAY_NAME_CHARS_MAX
+from seriatim.domain import limits
 
 _PHONE = re.compile(r"\+[1-9][0-9]{6,14}")
-_CODE = re.compile(rf"[0-9]{{{CODE_DIGITS}}}")
+_CODE = re.compile(rf"[0-9]{{{limits.CODE_DIGITS}}}")
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ def is_code(text: str) -> bool:
 
 
 def is_display_name(text: str) -> bool:
-    return 1 <= len(text) <= DISPLAY_NAME_CHARS_MAX and is_clean(text)
+    return 1 <= len(text) <= limits.DISPLAY_NAME_CHARS_MAX and is_clean(text)
 
 
 def is_clean(text: str) -> bool:

@@ -6,7 +6,7 @@ Planes raise these; engines translate foreign exceptions into the store errors a
 from collections.abc import Mapping
 from typing import ClassVar
 
-from seriatim.domain.limits import CONTENT_BYTES_MAX
+from seriatim.domain import limits
 
 Details = Mapping[str, object]
 
@@ -50,7 +50,7 @@ class MessageTooLarge(Refused):
     code = "MESSAGE_TOO_LARGE"
     http_status = 413
 
-    def __init__(self, message: str, *, max_bytes: int = CONTENT_BYTES_MAX) -> None:
+    def __init__(self, message: str, *, max_bytes: int = limits.CONTENT_BYTES_MAX) -> None:
         super().__init__(message, details={"max_bytes": max_bytes})
 
 

@@ -1,4 +1,4 @@
-"""Events: what happened, as one JSON object each (spec/data.md sections 3.4 and 3.5), and how they are read back.
+"""Events: what happened, as one JSON object each (docs/spec/data.md#envelope-and-events), and how they are read back.
 
 Readers are tolerant: unknown fields are ignored, missing optional ones have a default, any version is read as 1.
 """
@@ -11,10 +11,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from seriatim.domain import ids
+from seriatim.domain import ids, limits
 from seriatim.domain.chat import Chat, ChatType, Role
 from seriatim.domain.errors import Refused
-from seriatim.domain.limits import SEQUENCE_MAX
 from seriatim.domain.message import Message
 
 EVENT_VERSION = 1
@@ -232,8 +231,8 @@ def decode(key: bytes | None, value: bytes | None) -> Event:
 
 # --- as they are in the log. A field with a default is an optional one -----------------------------------------------
 
-_Sequence = Annotated[int, Meta(ge=1, le=SEQUENCE_MAX)]
-_Count = Annotated[int, Meta(ge=0, le=SEQUENCE_MAX)]
+_Sequence = Annotated[int, Meta(ge=1, le=limits.SEQUENCE_MAX)]
+_Count = Annotated[int, Meta(ge=0, le=limits.SEQUENCE_MAX)]
 
 
 class _MessagePayload(msgspec.Struct, frozen=True, gc=False, kw_only=True):

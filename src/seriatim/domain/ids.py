@@ -6,14 +6,14 @@ A ULID is 48 bits of milliseconds and 80 bits of chance in Crockford's base 32, 
 import re
 from collections.abc import Iterator
 
-from seriatim.domain.limits import ID_CHARS_MAX
+from seriatim.domain import limits
 
 _CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _BASE_32 = str.maketrans(_CROCKFORD, "0123456789ABCDEFGHIJKLMNOPQRSTUV")  # Python's digits
 _ULID = re.compile(rf"[0-7][{_CROCKFORD}]{{25}}")
 _PAIRS = [high + low for high in _CROCKFORD for low in _CROCKFORD]  # two at a time: every message needs an id
 _SHIFTS = range(120, -1, -10)
-_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{ID_CHARS_MAX}}}")
+_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.ID_CHARS_MAX}}}")
 _UUID4 = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
 
 MESSAGE, CHAT, USER, CONNECTION, EVENT, SESSION = "msg_", "chat_", "user_", "conn_", "evt_", "sess_"

@@ -7,9 +7,9 @@ import hashlib
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InvalidContentType, InvalidMessage, MessageTooLarge
 from seriatim.domain.ids import match_id, match_uuid4
-from seriatim.domain.limits import CONTENT_BYTES_MAX
 
 TEXT = "text/plain"
 
@@ -78,8 +78,8 @@ def check_content(content: str, content_type: str) -> None:
         raise InvalidMessage("content holds a lone surrogate; send valid Unicode", field="content") from None
     if size == 0:
         raise InvalidMessage("content is empty", field="content")
-    if size > CONTENT_BYTES_MAX:
-        raise MessageTooLarge(f"content has {size} bytes; at most {CONTENT_BYTES_MAX} are accepted")
+    if size > limits.CONTENT_BYTES_MAX:
+        raise MessageTooLarge(f"content has {size} bytes; at most {limits.CONTENT_BYTES_MAX} are accepted")
     if content_type != TEXT:
         raise InvalidContentType(f"only {TEXT} is accepted")
 

@@ -1,6 +1,6 @@
 """What an access token must say and how a refresh token is built. Signatures are an engine's work, chance a clock's.
 
-The order of checks is spec/rest.md section 2.1: issuer and audience, then issue time, then expiry.
+The order of checks is docs/spec/rest.md#access-token: issuer and audience, then issue time, then expiry.
 """
 
 import base64
@@ -10,9 +10,9 @@ import re
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InvalidRefreshToken, Unauthorized
 from seriatim.domain.ids import is_id
-from seriatim.domain.limits import ACCESS_TOKEN_S, REFRESH_SECRET_BITS, TOKEN_ISSUED_LEEWAY_S
 
 ISSUER = "messaging-platform"
 AUDIENCE = "messaging-api"
@@ -41,7 +41,7 @@ def new_claims(*, user_id: str, session_id: str, device_id: str, token_id: str, 
         sid=session_id,
         jti=token_id,
         iat=now_s,
-        exp=now_s + ACCESS_TOKEN_S,
+        exp=now_s + limits.ACCESS_TOKEN_S,
         scope=SCOPE,
         device_id=device_id,
     )
@@ -53,7 +53,7 @@ def check_claims(claims: Claims, now_s: float) -> None:
         raise _unauthorized("this token was issued by or for somebody else", "token_invalid")
     if not (is_id(claims.sub) and is_id(claims.sid) and is_id(claims.jti)):
         raise _unauthorized("this token names no user, session or token id", "token_invalid")
-    if claims.iat > now_s + TOKEN_ISSUED_LEEWAY_S:
+    if claims.iat > now_s + limits.TOKEN_ISSUED_LEEWAY_S:
         raise _unauthorized("this token was issued in the future; check the clocks", "token_invalid")
     if claims.exp <= now_s:
         raise _unauthorized("this token has expired; refresh it", "token_expired")
@@ -61,7 +61,7 @@ def check_claims(claims: Claims, now_s: float) -> None:
 
 def new_refresh_token(session_id: str, secret_bits: int) -> str:
     """`<session_id>.<secret>`: the session is found by its key. `secret_bits` is 256 bits of chance as one number."""
-    secret = secret_bits.to_bytes(REFRESH_SECRET_BITS // 8, "big")
+    secret = secret_bits.to_bytes(limits.REFRESH_SECRET_BITS // 8, "big")
     return f"{session_id}.{base64.urlsafe_b64encode(secret).rstrip(b'=').decode()}"
 
 
@@ -83,7 +83,7 @@ def digests_equal(one: str, other: str) -> bool:
     return hmac.compare_digest(one.encode(), other.encode())
 
 
-_SECRET = re.compile(rf"[A-Za-z0-9_-]{{{-(-REFRESH_SECRET_BITS // 6)}}}")
+_SECRET = re.compile(rf"[A-Za-z0-9_-]{{{-(-limits.REFRESH_SECRET_BITS // 6)}}}")
 
 
 def _unauthorized(message: str, reason: str) -> Unauthorized:

@@ -6,10 +6,10 @@ What one chat lacks, be it time, a counter or a readable row, is an answer of th
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from seriatim.domain.breaker import Breaker, BreakerState
+from seriatim.domain import limits
+from seriatim.domain.circuit_breaker import Breaker, BreakerState
 from seriatim.domain.errors import BreakerOpen, SeriatimError
-from seriatim.domain.limits import BREAKER_FAILURES_MAX, BREAKER_PROBE_RETRY_S, STORE_TIMEOUT_S
-from seriatim.durability.patience import cut_short
+from seriatim.durability.deadline import cut_short
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import Event, EventWriter
 
@@ -70,7 +70,7 @@ class StoreGuard:
         breaker.withdrawn()
         return found
 
-    async def write(self, chat_id: str, call: Awaitable[T], *, room_s: float = STORE_TIMEOUT_S) -> T:
+    async def write(self, chat_id: str, call: Awaitable[T], *, room_s: float = limits.STORE_TIMEOUT_S) -> T:
         """Goes on with what a lookup began. `room_s`: the time it has. Say `wrote` when it changed the store."""
         breaker = self._breaker
         if breaker is None:
@@ -84,7 +84,7 @@ class StoreGuard:
             self._failures = 0
 
     async def _counted(
-        self, chat_id: str, call: Awaitable[T], breaker: Breaker, began: float, room_s: float = STORE_TIMEOUT_S
+        self, chat_id: str, call: Awaitable[T], breaker: Breaker, began: float, room_s: float = limits.STORE_TIMEOUT_S
     ) -> T:
         try:
             return await call
@@ -98,7 +98,7 @@ class StoreGuard:
     def _failed(self, chat_id: str, breaker: Breaker, began: float) -> None:
         if len(self._failing) < 2:
             self._failing[chat_id] = None
-        if breaker.closed and len(self._failing) == 1 and self._failures >= BREAKER_FAILURES_MAX - 1:
+        if breaker.closed and len(self._failing) == 1 and self._failures >= limits.BREAKER_FAILURES_MAX - 1:
             return
         self._failures += 1
         breaker.failed(self._clock.monotonic(), since=began)
@@ -106,7 +106,7 @@ class StoreGuard:
 
 def _soon(breaker: Breaker, wait_s: float, now: float) -> float:
     """While a probe is out it is worth asking again soon: a probe of ours is one call."""
-    return wait_s if breaker.state(now) is BreakerState.OPEN else min(wait_s, BREAKER_PROBE_RETRY_S)
+    return wait_s if breaker.state(now) is BreakerState.OPEN else min(wait_s, limits.BREAKER_PROBE_RETRY_S)
 
 
 def events_refused(wait_s: float | None) -> BreakerOpen:

@@ -7,26 +7,26 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import Breaker, BreakerState
+from seriatim.domain.circuit_breaker import Breaker, BreakerState
 from seriatim.domain.errors import Draining, RowUnreadable, SeriatimError, ServerBusy
 from seriatim.domain.message import Draft
-from seriatim.durability.express import Express
+from seriatim.durability.atomic_commit import Express
+from seriatim.durability.deadline import Deadline
 from seriatim.durability.guards import GuardedWriter, StoreGuard, events_refused, store_refused
-from seriatim.durability.observe import DurabilityObserver
-from seriatim.durability.patience import Deadline
+from seriatim.durability.observer import DurabilityObserver
 from seriatim.durability.pipeline import ChatPipeline, Pending
-from seriatim.durability.prefix import PrefixReader
 from seriatim.durability.publish import ChatPublisher
 from seriatim.durability.reads import MemberReads
-from seriatim.durability.receipts import Receipts
 from seriatim.durability.reconcile import Reconciler
 from seriatim.durability.slots import SlotWriter
+from seriatim.durability.stable_prefix import PrefixReader
+from seriatim.durability.watermarks import Receipts
+from seriatim.ports.atomic_store import OneStep
 from seriatim.ports.catalog import UserChats
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
 from seriatim.ports.event_log import EventWriter
 from seriatim.ports.message_log import MessageLog, Standing
-from seriatim.ports.one_step import OneStep
 
 
 class Ingest:

@@ -1,4 +1,4 @@
-"""One chat's way to durability: group commit without timers (delivery.md section 3).
+"""One chat's way to durability: group commit without timers (docs/spec/delivery.md#write-path).
 
 While one batch is being committed the next one gathers. One batch at a time per chat also means: drafts keep their
 order of arrival, and a retry never races its first attempt in this process, since they land in different batches.
@@ -18,12 +18,12 @@ from seriatim.domain.errors import (
     ServiceUnavailable,
 )
 from seriatim.domain.message import Draft, Receipt, content_digest
+from seriatim.durability.deadline import Deadline, persistently
+from seriatim.durability.dedup import Fresh, Hit, Refusal, Verdict, judge
 from seriatim.durability.guards import StoreGuard
-from seriatim.durability.observe import DurabilityObserver
-from seriatim.durability.patience import Deadline, persistently
+from seriatim.durability.observer import DurabilityObserver
 from seriatim.durability.publish import ChatPublisher
 from seriatim.durability.slots import SlotWriter
-from seriatim.durability.verdicts import Fresh, Hit, Refusal, Verdict, judge
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer
 from seriatim.ports.message_log import MessageLog

@@ -1,7 +1,7 @@
-"""Publishing by the prefix rule (delivery.md section 4): n goes out only after everything below n is known to be out.
+"""Publishing by the prefix rule: n goes out only after everything below n is known to be out.
 
-Then the first occurrences in the event log are in sequence order, however many publishers there are. Repetitions are
-allowed: an event's id derives from its message's, so a reader recognises them.
+So the first occurrences in the event log are in sequence order, however many publishers there are. Repetitions are
+allowed: an event's id derives from its message's, so a reader recognises them (docs/spec/delivery.md#publishing).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from seriatim.domain.errors import Conflict, OutcomeUnknown, ServiceUnavailable,
 from seriatim.domain.events import MessagePersisted, encode_message, headers, message_persisted
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.times import iso
-from seriatim.durability.observe import DurabilityObserver
-from seriatim.durability.patience import Deadline, persistently
-from seriatim.durability.prefix import PrefixReader
+from seriatim.durability.deadline import Deadline, persistently
+from seriatim.durability.observer import DurabilityObserver
+from seriatim.durability.stable_prefix import PrefixReader
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, Event, EventWriter
 from seriatim.ports.message_log import MessageLog

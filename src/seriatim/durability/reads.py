@@ -1,11 +1,11 @@
-"""Sync and history for members: the stable prefix, with membership checked after the data was read (delivery.md 6)."""
+"""Sync and history for members: the stable prefix, with membership checked after the data was read (H6)."""
 
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, ServiceUnavailable
 from seriatim.domain.message import Message
-from seriatim.durability.observe import DurabilityObserver
-from seriatim.durability.patience import Deadline
-from seriatim.durability.prefix import PrefixReader
+from seriatim.durability.deadline import Deadline
+from seriatim.durability.observer import DurabilityObserver
+from seriatim.durability.stable_prefix import PrefixReader
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import BackPage, PrefixPage
 from seriatim.ports.message_log import MessageLog

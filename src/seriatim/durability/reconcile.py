@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import Breaker, BreakerState
+from seriatim.domain.circuit_breaker import Breaker, BreakerState
 from seriatim.domain.errors import RowUnreadable, SeriatimError
-from seriatim.durability.observe import DurabilityObserver
-from seriatim.durability.patience import Deadline
+from seriatim.durability.deadline import Deadline
+from seriatim.durability.observer import DurabilityObserver
 from seriatim.durability.publish import ChatPublisher
 from seriatim.ports.clock import Clock
 from seriatim.ports.message_log import MessageLog

@@ -21,12 +21,12 @@ from seriatim.domain.errors import (
 from seriatim.domain.ids import MESSAGE, ulid
 from seriatim.domain.message import Draft, Message, Receipt, Sealed, Slot
 from seriatim.domain.times import iso
+from seriatim.durability.deadline import Deadline, persistently
+from seriatim.durability.dedup import Hit, expires_at_s, judge_cancelled
 from seriatim.durability.guards import StoreGuard
-from seriatim.durability.observe import DurabilityObserver
-from seriatim.durability.patience import Deadline, persistently
-from seriatim.durability.prefix import PrefixReader
+from seriatim.durability.observer import DurabilityObserver
 from seriatim.durability.publish import ChatPublisher, Outgoing
-from seriatim.durability.verdicts import Hit, expires_at_s, judge_cancelled
+from seriatim.durability.stable_prefix import PrefixReader
 from seriatim.ports.clock import Clock
 from seriatim.ports.message_log import Allocation, Entry, MessageLog, PublishedAhead
 

@@ -1,8 +1,7 @@
-"""What fanout tells whoever watches: counters, and the one thing that pages. The runtime turns it into metrics."""
+"""What fanout reports about itself: counters, and the one thing that pages. The runtime turns it into metrics."""
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Protocol
 
 from seriatim.ports.event_log import Partition, Record
 
@@ -16,65 +15,38 @@ class Skip(StrEnum):
     GATEWAY_GONE = "gateway_gone"
 
 
-class FanoutObserver(Protocol):
-    """Calls come from the hot path: they return at once and never raise."""
+class FanoutObserver:
+    """Does nothing; override what you want to see. Calls come from the hot path: they return at once, never raise."""
 
     def handled(self, run: Sequence[Record]) -> None:
-        """These records need nothing more: delivery was attempted, or the letter of the only one is safe."""
-        ...
+        """These records need nothing more: delivery was attempted, or the dead letter of the only one is written."""
 
     def delivered(self, parcels: int, connections: int) -> None:
         """So many were handed to gateways that listen, for so many connections together."""
-        ...
 
-    def skipped(self, reason: Skip) -> None: ...
+    def skipped(self, reason: Skip) -> None:
+        """A message was not pushed."""
 
-    def retried(self) -> None: ...
+    def retried(self) -> None:
+        """A step of a delivery failed and is repeated."""
 
     def cache_failed(self) -> None:
         """The member cache was not written or not cleared; its version keeps that harmless."""
-        ...
 
     def unknown_version(self, event_version: int) -> None:
         """An event newer than this code, handled as version 1."""
-        ...
 
-    def buried(self) -> None: ...
+    def buried(self) -> None:
+        """A dead letter was written."""
 
     def letter_failed(self, partition: Partition) -> None:
-        """The partition stands still until its letter can be written: page someone."""
-        ...
+        """The partition stands still until its dead letter can be written: page someone."""
 
-    def commit_failed(self) -> None: ...
+    def commit_failed(self) -> None:
+        """An offset was not committed; the next commit covers it."""
 
     def restarted(self) -> None:
         """Joining the group or a poll failed and is tried again."""
-        ...
 
-    def rebalanced(self) -> None: ...
-
-
-class Unobserved:
-    """Nobody watches."""
-
-    def handled(self, run: Sequence[Record]) -> None: ...
-
-    def delivered(self, parcels: int, connections: int) -> None: ...
-
-    def skipped(self, reason: Skip) -> None: ...
-
-    def retried(self) -> None: ...
-
-    def cache_failed(self) -> None: ...
-
-    def unknown_version(self, event_version: int) -> None: ...
-
-    def buried(self) -> None: ...
-
-    def letter_failed(self, partition: Partition) -> None: ...
-
-    def commit_failed(self) -> None: ...
-
-    def restarted(self) -> None: ...
-
-    def rebalanced(self) -> None: ...
+    def rebalanced(self) -> None:
+        """Partitions were assigned or revoked."""

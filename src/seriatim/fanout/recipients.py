@@ -1,6 +1,7 @@
-"""Who gets a message: the members, their live connections, one parcel per gateway (spec/websocket.md 7.5).
+"""Who gets a message: the members, their live connections, one parcel per gateway.
 
-The member cache is believed only when it is at least as new as the event; the roster is asked otherwise.
+The steps are docs/spec/websocket.md#routing-a-message. The member cache is believed only when it is at least as new as
+the event; the roster is asked otherwise.
 """
 
 import asyncio

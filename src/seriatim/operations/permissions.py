@@ -15,7 +15,7 @@ _PUT, _UPDATE, _DELETE, _CHECK = "PutItem", "UpdateItem", "DeleteItem", "Conditi
 READS = (_GET, _GET_MANY, _QUERY, _SCAN)
 
 
-class Grant(msgspec.Struct, frozen=True):
+class TablePermission(msgspec.Struct, frozen=True):
     """`actions` on a table, or on one of its indexes. A transaction needs the actions of its parts, no other one."""
 
     table: str
@@ -23,7 +23,7 @@ class Grant(msgspec.Struct, frozen=True):
     index: str | None = None
 
 
-Resource = Callable[[Grant], str]  # how a grant's table or index is named where the policy is used
+Resource = Callable[[TablePermission], str]  # how a grant's table or index is named where the policy is used
 
 _MAKES_AND_COMPARES = (
     "CreateTable",
@@ -35,50 +35,54 @@ _MAKES_AND_COMPARES = (
     "UpdateTimeToLive",
 )
 
-GRANTS: Mapping[str, tuple[Grant, ...]] = {
+GRANTS: Mapping[str, tuple[TablePermission, ...]] = {
     "gateway": (),
     "ingest": (
-        Grant("messages", (_PUT, _QUERY)),
-        Grant("idempotency_keys", (_GET_MANY, _PUT)),
-        Grant("chat_counters", (_GET_MANY, _UPDATE)),
-        Grant("chat_counters", (_QUERY,), index="dirty-index"),
-        Grant("chat_memberships", (_GET_MANY, _CHECK, _GET)),
-        Grant("chat_memberships", (_QUERY,), index="user_chats-index"),
-        Grant("delivery_state", (_GET_MANY, _GET, _UPDATE)),
-        Grant("sessions", (_GET,)),
+        TablePermission("messages", (_PUT, _QUERY)),
+        TablePermission("idempotency_keys", (_GET_MANY, _PUT)),
+        TablePermission("chat_counters", (_GET_MANY, _UPDATE)),
+        TablePermission("chat_counters", (_QUERY,), index="dirty-index"),
+        TablePermission("chat_memberships", (_GET_MANY, _CHECK, _GET)),
+        TablePermission("chat_memberships", (_QUERY,), index="user_chats-index"),
+        TablePermission("delivery_state", (_GET_MANY, _GET, _UPDATE)),
+        TablePermission("sessions", (_GET,)),
     ),
     "fanout": (
-        Grant("chat_counters", (_GET,)),
-        Grant("chat_memberships", (_QUERY,)),
+        TablePermission("chat_counters", (_GET,)),
+        TablePermission("chat_memberships", (_QUERY,)),
     ),
     "api": (
-        Grant("users", (_GET_MANY, _PUT, _UPDATE)),
-        Grant("chats", (_GET_MANY, _GET, _PUT, _UPDATE)),
-        Grant("chat_memberships", (_GET_MANY, _CHECK, _DELETE, _GET, _PUT, _QUERY, _UPDATE)),
-        Grant("chat_memberships", (_QUERY,), index="user_chats-index"),
-        Grant("messages", (_QUERY,)),
-        Grant("chat_counters", (_GET, _PUT, _UPDATE)),
-        Grant("delivery_state", (_GET_MANY,)),
-        Grant("sessions", (_DELETE, _GET, _PUT, _UPDATE)),
-        Grant("sessions", (_QUERY,), index="user_sessions-index"),
-        Grant("otp_requests", (_GET, _PUT, _UPDATE)),
-        Grant("direct_chat_index", (_PUT,)),
-        Grant("api_idempotency", (_DELETE, _PUT, _UPDATE)),
+        TablePermission("users", (_GET_MANY, _PUT, _UPDATE)),
+        TablePermission("chats", (_GET_MANY, _GET, _PUT, _UPDATE)),
+        TablePermission("chat_memberships", (_GET_MANY, _CHECK, _DELETE, _GET, _PUT, _QUERY, _UPDATE)),
+        TablePermission("chat_memberships", (_QUERY,), index="user_chats-index"),
+        TablePermission("messages", (_QUERY,)),
+        TablePermission("chat_counters", (_GET, _PUT, _UPDATE)),
+        TablePermission("delivery_state", (_GET_MANY,)),
+        TablePermission("sessions", (_DELETE, _GET, _PUT, _UPDATE)),
+        TablePermission("sessions", (_QUERY,), index="user_sessions-index"),
+        TablePermission("otp_requests", (_GET, _PUT, _UPDATE)),
+        TablePermission("direct_chat_index", (_PUT,)),
+        TablePermission("api_idempotency", (_DELETE, _PUT, _UPDATE)),
     ),
     # `seriatim tables create` and `verify`: it sees no row.
-    "tables": tuple(Grant(table.name, _MAKES_AND_COMPARES) for table in TABLES),
+    "tables": tuple(TablePermission(table.name, _MAKES_AND_COMPARES) for table in TABLES),
     # `seriatim check`: it sees the rows that invariants speak of, and changes none.
     "check": (
-        *(Grant(table.name, (*READS, "DescribeTable")) for table in TABLES if table.name != "api_idempotency"),
-        Grant("chat_memberships", (_QUERY, _SCAN), index="user_chats-index"),
-        Grant("sessions", (_QUERY, _SCAN), index="user_sessions-index"),
+        *(
+            TablePermission(table.name, (*READS, "DescribeTable"))
+            for table in TABLES
+            if table.name != "api_idempotency"
+        ),
+        TablePermission("chat_memberships", (_QUERY, _SCAN), index="user_chats-index"),
+        TablePermission("sessions", (_QUERY, _SCAN), index="user_sessions-index"),
     ),
     # `seriatim counters repair`: it closes empty slots and makes a counter that is missing; it changes none that is.
     "counters": (
-        Grant("messages", (_PUT, _QUERY)),
-        Grant("chat_counters", (_GET_MANY, _GET, _PUT)),
-        Grant("chat_memberships", (_QUERY,)),
-        Grant("delivery_state", (_SCAN,)),
+        TablePermission("messages", (_PUT, _QUERY)),
+        TablePermission("chat_counters", (_GET_MANY, _GET, _PUT)),
+        TablePermission("chat_memberships", (_QUERY,)),
+        TablePermission("delivery_state", (_SCAN,)),
     ),
 }
 
@@ -88,9 +92,9 @@ def policy(name: str, resource: Resource) -> dict[str, object]:
     return {"Version": "2012-10-17", "Statement": statements(GRANTS[name], resource)}
 
 
-def statements(grants: Sequence[Grant], resource: Resource) -> list[dict[str, object]]:
+def statements(grants: Sequence[TablePermission], resource: Resource) -> list[dict[str, object]]:
     """Equal actions share a statement: a policy has a limit of some thousand letters."""
-    together: dict[tuple[str, ...], list[Grant]] = {}
+    together: dict[tuple[str, ...], list[TablePermission]] = {}
     for grant in grants:
         together.setdefault(tuple(sorted(grant.actions)), []).append(grant)
     if not together:
@@ -105,7 +109,7 @@ def statements(grants: Sequence[Grant], resource: Resource) -> list[dict[str, ob
     ]
 
 
-def anywhere(grant: Grant) -> str:
+def anywhere(grant: TablePermission) -> str:
     """In whichever partition (aws, aws-cn, aws-us-gov ...), region and account the policy is used, which are one each.
 
     The names are those of tables without a prefix.

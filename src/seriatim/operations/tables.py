@@ -1,4 +1,4 @@
-"""The eleven tables of a distributed deployment (spec/data.md 1.1): made once, and compared with what is there.
+"""The eleven tables of a distributed deployment (docs/spec/data.md#tables): made once, and compared with what is there.
 
 What can be changed in place is mended by `create`. A wrong key or index is not: that needs a new table and a person.
 """
@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.domain.limits import API_TIMEOUT_S, TABLE_ACTIVE_S, TABLE_POLL_S
 from seriatim.ports.clock import Clock
 from seriatim.ports.tables import Attribute, Index, Table, TableControl
 
@@ -59,7 +59,7 @@ TABLES: tuple[Table, ...] = (
 )
 
 
-class Difference(msgspec.Struct, frozen=True):
+class TableDifference(msgspec.Struct, frozen=True):
     """Something that is not as it should be, in a word each."""
 
     table: str
@@ -68,7 +68,7 @@ class Difference(msgspec.Struct, frozen=True):
     found: str
 
 
-class NotReady(ServiceUnavailable):
+class TablesNotReady(ServiceUnavailable):
     """The store took the request, and has not carried it out yet. Asking again later is safe."""
 
 
@@ -80,9 +80,9 @@ async def create(
     May be repeated, and taken up after an interruption.
     """
     wanted = definitions(prefix)
-    missing = [each for each in wanted if await control.describe(each.name, timeout_s=API_TIMEOUT_S) is None]
+    missing = [each for each in wanted if await control.describe(each.name, timeout_s=limits.API_TIMEOUT_S) is None]
     for table in missing:
-        await control.create(table, timeout_s=API_TIMEOUT_S)
+        await control.create(table, timeout_s=limits.API_TIMEOUT_S)
         tell(f"{table.name}: made")
     for table in wanted:
         await _until_ready(control, clock, table)
@@ -90,11 +90,11 @@ async def create(
     return [table.name for table in missing]
 
 
-async def verify(control: TableControl, *, prefix: str = "") -> Sequence[Difference]:
+async def verify(control: TableControl, *, prefix: str = "") -> Sequence[TableDifference]:
     """How the tables that are there differ from what they should be; empty when all is well."""
-    found: list[Difference] = []
+    found: list[TableDifference] = []
     for table in definitions(prefix):
-        there = await control.describe(table.name, timeout_s=API_TIMEOUT_S)
+        there = await control.describe(table.name, timeout_s=limits.API_TIMEOUT_S)
         found += compare(table, there)
     return found
 
@@ -103,10 +103,10 @@ def definitions(prefix: str = "") -> list[Table]:
     return [msgspec.structs.replace(table, name=prefix + table.name) for table in TABLES]
 
 
-def compare(wanted: Table, there: Table | None) -> list[Difference]:
+def compare(wanted: Table, there: Table | None) -> list[TableDifference]:
     name = wanted.name
     if there is None:
-        return [Difference(name, "table", "there", "missing")]
+        return [TableDifference(name, "table", "there", "missing")]
     found = [
         _differs(name, "partition key", _key(wanted.partition), _key(there.partition)),
         _differs(name, "sort key", _key(wanted.sort), _key(there.sort)),
@@ -127,18 +127,20 @@ def compare(wanted: Table, there: Table | None) -> list[Difference]:
 
 
 async def _until_ready(control: TableControl, clock: Clock, table: Table) -> None:
-    deadline = clock.monotonic() + TABLE_ACTIVE_S
+    deadline = clock.monotonic() + limits.TABLE_ACTIVE_S
     while not (
-        await control.is_ready(table.name, timeout_s=API_TIMEOUT_S)
-        and await control.adjust(table, timeout_s=API_TIMEOUT_S)
+        await control.is_ready(table.name, timeout_s=limits.API_TIMEOUT_S)
+        and await control.adjust(table, timeout_s=limits.API_TIMEOUT_S)
     ):
         if clock.monotonic() >= deadline:
-            raise NotReady(f"{table.name} is not ready after {TABLE_ACTIVE_S:.0f} s; run the command again later")
-        await asyncio.sleep(TABLE_POLL_S)
+            raise TablesNotReady(
+                f"{table.name} is not ready after {limits.TABLE_ACTIVE_S:.0f} s; run the command again later"
+            )
+        await asyncio.sleep(limits.TABLE_POLL_S)
 
 
-def _differs(table: str, what: str, expected: str, found: str) -> Difference | None:
-    return None if expected == found else Difference(table, what, expected, found)
+def _differs(table: str, what: str, expected: str, found: str) -> TableDifference | None:
+    return None if expected == found else TableDifference(table, what, expected, found)
 
 
 def _key(attribute: Attribute | None) -> str:

@@ -1,4 +1,4 @@
-"""The four topics of a distributed deployment (spec/data.md 3.1): made once, and compared with what is there.
+"""The four topics of a distributed deployment (docs/spec/data.md#topics): made once, and compared with what is there.
 
 Settings are mended by `create`. A wrong number of partitions or replicas is not: the first would tear the order of
 chats apart, the second takes a plan and a person.
@@ -9,15 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, ServiceUnavailable
-from seriatim.domain.limits import (
-    EVENT_RETENTION_S,
-    KAFKA_ADMIN_S,
-    KAFKA_RECORD_BYTES_MAX,
-    LETTER_RETENTION_S,
-    TOPICS_POLL_S,
-    TOPICS_THERE_S,
-)
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES
 from seriatim.ports.topics import Topic, TopicControl
 
@@ -27,28 +20,28 @@ OFFSETS = "__consumer_offsets"  # Kafka's own, and the same for all prefixes
 PARTITIONS: Mapping[str, int] = {MESSAGES: 64, MEMBERSHIPS: 16, CHATS: 16, DEAD_LETTERS: 8}
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+class TopicProfile(msgspec.Struct, frozen=True, kw_only=True):
     """How many copies there are, and how many of them must have an event before it counts as stored."""
 
     replicas: int
     in_sync: int
 
 
-PROFILES: Mapping[str, Profile] = {
-    "cluster": Profile(replicas=3, in_sync=2),
-    "single": Profile(replicas=1, in_sync=1),
+PROFILES: Mapping[str, TopicProfile] = {
+    "cluster": TopicProfile(replicas=3, in_sync=2),
+    "single": TopicProfile(replicas=1, in_sync=1),
 }
 
 
-class NotThere(ServiceUnavailable):
+class TopicsNotReady(ServiceUnavailable):
     """The log took the request, and has not carried it out yet. Asking again later is safe."""
 
 
-class Fragile(InternalError):
+class FragileTopics(InternalError):
     """The topics do not keep what the event log promises: an acknowledged event can be lost with one broker."""
 
 
-class Difference(msgspec.Struct, frozen=True):
+class TopicDifference(msgspec.Struct, frozen=True):
     """Something that is not as it should be, in a word each, and what to do when `create` cannot mend it."""
 
     topic: str
@@ -59,58 +52,58 @@ class Difference(msgspec.Struct, frozen=True):
 
 
 async def create(
-    control: TopicControl, profile: Profile, *, prefix: str = "", tell: Callable[[str], None] = lambda line: None
+    control: TopicControl, profile: TopicProfile, *, prefix: str = "", tell: Callable[[str], None] = lambda line: None
 ) -> Sequence[str]:
     """Makes the topics that are missing and mends the settings of the others. Returns the names of the new ones."""
     wanted = definitions(profile, prefix)
-    there = await control.describe([topic.name for topic in wanted], timeout_s=KAFKA_ADMIN_S)
+    there = await control.describe([topic.name for topic in wanted], timeout_s=limits.KAFKA_ADMIN_S)
     made: list[str] = []
     for topic in wanted:
         found = there.get(topic.name)
         if found is None:
-            await control.create(topic, timeout_s=KAFKA_ADMIN_S)
+            await control.create(topic, timeout_s=limits.KAFKA_ADMIN_S)
             made.append(topic.name)
             tell(f"{topic.name}: made")
         elif any(found.settings.get(name) != value for name, value in topic.settings.items()):
-            await control.adjust(topic, timeout_s=KAFKA_ADMIN_S)
+            await control.adjust(topic, timeout_s=limits.KAFKA_ADMIN_S)
             tell(f"{topic.name}: settings mended")
     await _wait_until_there(control, made)
     return made
 
 
-async def verify(control: TopicControl, profile: Profile, *, prefix: str = "") -> Sequence[Difference]:
+async def verify(control: TopicControl, profile: TopicProfile, *, prefix: str = "") -> Sequence[TopicDifference]:
     """How the topics and the brokers' own settings differ from what they should be; empty when all is well."""
     wanted = definitions(profile, prefix)
-    there = await control.describe([topic.name for topic in wanted], timeout_s=KAFKA_ADMIN_S)
+    there = await control.describe([topic.name for topic in wanted], timeout_s=limits.KAFKA_ADMIN_S)
     found = [each for topic in wanted for each in compare(topic, there.get(topic.name))]
-    return [*found, *compare_defaults(profile, await control.defaults(timeout_s=KAFKA_ADMIN_S))]
+    return [*found, *compare_defaults(profile, await control.defaults(timeout_s=limits.KAFKA_ADMIN_S))]
 
 
-async def weaknesses(control: TopicControl, *, prefix: str = "") -> Sequence[Difference]:
+async def weaknesses(control: TopicControl, *, prefix: str = "") -> Sequence[TopicDifference]:
     """Why the loss of one broker would lose events or stop sends; empty when it would not. More copies are welcome.
 
     The offsets of consumer groups are looked at, too, once there are any: fanout begins again without them.
     """
-    there = await control.describe([*[prefix + topic for topic in PARTITIONS], OFFSETS], timeout_s=KAFKA_ADMIN_S)
+    there = await control.describe([*[prefix + topic for topic in PARTITIONS], OFFSETS], timeout_s=limits.KAFKA_ADMIN_S)
     return [each for topic in there.values() for each in _weaknesses(topic)]
 
 
-def _weaknesses(topic: Topic) -> Iterator[Difference]:
+def _weaknesses(topic: Topic) -> Iterator[TopicDifference]:
     wanted = PROFILES["cluster"]
     copies = 2 if topic.name == OFFSETS else wanted.replicas
     if topic.replicas < copies:
-        yield Difference(topic.name, "replicas", f"{copies} or more", str(topic.replicas), _REASSIGN)
+        yield TopicDifference(topic.name, "replicas", f"{copies} or more", str(topic.replicas), _REASSIGN)
     if topic.name == OFFSETS:
         return
     in_sync = topic.settings.get("min.insync.replicas", "not set")
     if not in_sync.isdecimal() or int(in_sync) < wanted.in_sync:
-        yield Difference(topic.name, "min.insync.replicas", f"{wanted.in_sync} or more", in_sync)
+        yield TopicDifference(topic.name, "min.insync.replicas", f"{wanted.in_sync} or more", in_sync)
     unclean = topic.settings.get("unclean.leader.election.enable", "not set")
     if unclean != "false":
-        yield Difference(topic.name, "unclean.leader.election.enable", "false", unclean)
+        yield TopicDifference(topic.name, "unclean.leader.election.enable", "false", unclean)
 
 
-def definitions(profile: Profile, prefix: str = "") -> list[Topic]:
+def definitions(profile: TopicProfile, prefix: str = "") -> list[Topic]:
     return [
         Topic(
             name=prefix + topic,
@@ -129,7 +122,7 @@ def definitions(profile: Profile, prefix: str = "") -> list[Topic]:
     ]
 
 
-def defaults(profile: Profile) -> Mapping[str, str]:
+def defaults(profile: TopicProfile) -> Mapping[str, str]:
     """Of the brokers: what would become of a topic that somebody else makes, and of one that nobody made."""
     return {
         "auto.create.topics.enable": "false",
@@ -139,24 +132,26 @@ def defaults(profile: Profile) -> Mapping[str, str]:
     }
 
 
-def compare(wanted: Topic, there: Topic | None) -> list[Difference]:
+def compare(wanted: Topic, there: Topic | None) -> list[TopicDifference]:
     name = wanted.name
     if there is None:
-        return [Difference(name, "topic", "there", "missing")]
-    found: list[Difference] = []
+        return [TopicDifference(name, "topic", "there", "missing")]
+    found: list[TopicDifference] = []
     if there.partitions != wanted.partitions:
-        found.append(Difference(name, "partitions", str(wanted.partitions), str(there.partitions), _NEVER_IN_PLACE))
+        found.append(
+            TopicDifference(name, "partitions", str(wanted.partitions), str(there.partitions), _NEVER_IN_PLACE)
+        )
     if there.replicas != wanted.replicas:
-        found.append(Difference(name, "replicas", str(wanted.replicas), str(there.replicas), _REASSIGN))
+        found.append(TopicDifference(name, "replicas", str(wanted.replicas), str(there.replicas), _REASSIGN))
     for setting, value in wanted.settings.items():
         if there.settings.get(setting) != value:
-            found.append(Difference(name, setting, value, there.settings.get(setting, "not set")))
+            found.append(TopicDifference(name, setting, value, there.settings.get(setting, "not set")))
     return found
 
 
-def compare_defaults(profile: Profile, found: Mapping[str, str]) -> list[Difference]:
+def compare_defaults(profile: TopicProfile, found: Mapping[str, str]) -> list[TopicDifference]:
     return [
-        Difference("(brokers)", setting, value, found.get(setting, "not set"), _SERVER_PROPERTIES)
+        TopicDifference("(brokers)", setting, value, found.get(setting, "not set"), _SERVER_PROPERTIES)
         for setting, value in defaults(profile).items()
         if found.get(setting) != value
     ]
@@ -165,14 +160,16 @@ def compare_defaults(profile: Profile, found: Mapping[str, str]) -> list[Differe
 async def _wait_until_there(control: TopicControl, names: Sequence[str]) -> None:
     """The controller answers first; brokers need a while to make the files of so many partitions."""
     try:
-        async with asyncio.timeout(TOPICS_THERE_S):
+        async with asyncio.timeout(limits.TOPICS_THERE_S):
             while True:
-                there = await control.describe(names, timeout_s=KAFKA_ADMIN_S)
+                there = await control.describe(names, timeout_s=limits.KAFKA_ADMIN_S)
                 if len(there) == len(names):
                     return
-                await asyncio.sleep(TOPICS_POLL_S)
+                await asyncio.sleep(limits.TOPICS_POLL_S)
     except TimeoutError:
-        raise NotThere(f"not all topics are there after {TOPICS_THERE_S:.0f} s; run the command again later") from None
+        raise TopicsNotReady(
+            f"not all topics are there after {limits.TOPICS_THERE_S:.0f} s; run the command again later"
+        ) from None
 
 
 _NEVER_IN_PLACE = (
@@ -189,8 +186,11 @@ def _retention(seconds: int, gibibytes: int) -> Mapping[str, str]:
 
 
 _RETENTION: Mapping[str, Mapping[str, str]] = {
-    MESSAGES: _retention(EVENT_RETENTION_S, 100),
-    MEMBERSHIPS: _retention(EVENT_RETENTION_S, 10),
-    CHATS: _retention(EVENT_RETENTION_S, 10),
-    DEAD_LETTERS: {**_retention(LETTER_RETENTION_S, 50), "max.message.bytes": str(KAFKA_RECORD_BYTES_MAX)},
+    MESSAGES: _retention(limits.EVENT_RETENTION_S, 100),
+    MEMBERSHIPS: _retention(limits.EVENT_RETENTION_S, 10),
+    CHATS: _retention(limits.EVENT_RETENTION_S, 10),
+    DEAD_LETTERS: {
+        **_retention(limits.LETTER_RETENTION_S, 50),
+        "max.message.bytes": str(limits.KAFKA_RECORD_BYTES_MAX),
+    },
 }

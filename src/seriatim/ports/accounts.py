@@ -1,4 +1,4 @@
-"""The authority for people, one-time codes and sessions (spec/data.md W13-W19)."""
+"""The authority for people, one-time codes and sessions (W13-W19)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""The event log: what happened, in order per chat, after it was stored (spec/data.md section 3)."""
+"""The event log: what happened, in order per chat, after it was stored (docs/spec/data.md#event-log)."""
 
 from collections.abc import Sequence
 from typing import Protocol

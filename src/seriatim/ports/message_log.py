@@ -1,4 +1,4 @@
-"""The authority for messages: slots, idempotency keys, counters, watermarks (spec/data.md 1.2, W1-W4, W20, W21)."""
+"""The authority for messages: slots, idempotency keys, counters, watermarks (W1-W4, W20, W21)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol

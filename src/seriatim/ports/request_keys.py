@@ -1,4 +1,4 @@
-"""Idempotency keys of the REST edge: a repeated request finds what the first one made (spec/data.md W22)."""
+"""Idempotency keys of the REST edge: a repeated request finds what the first one made (W22)."""
 
 from typing import Protocol
 

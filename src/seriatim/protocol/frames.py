@@ -1,4 +1,4 @@
-"""The frames of the wire (spec/websocket.md section 2): one flat JSON object each, named by `type`.
+"""The frames of the wire (docs/spec/websocket.md#frames): one flat JSON object each, named by `type`.
 
 A field that is UNSET is absent on the wire. Field order is the order on the wire.
 """

@@ -23,7 +23,7 @@ from seriatim.protocol.frames import (
     SendMessage,
     SyncRequest,
 )
-from seriatim.protocol.window import Window
+from seriatim.protocol.rate_window import Window
 
 # --- what the session asks for ---------------------------------------------------------------------------------------
 

@@ -7,33 +7,33 @@ from typing import Any
 
 import msgspec
 
-from seriatim.api.membership import MembershipService
 from seriatim.connection.gateway import Gateway
-from seriatim.connection.observe import Unobserved
+from seriatim.connection.observer import GatewayObserver
 from seriatim.domain.errors import SeriatimError
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.memory.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
-from seriatim.engines.memory.consumer_group import MemoryEventReader
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.one_step import MemoryOneStep
-from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
-from seriatim.engines.memory.store import MemoryStore
-from seriatim.engines.memory.wire import Wire
-from seriatim.fanout.observer import Unobserved as FanoutUnobserved
-from seriatim.fanout.service import FanoutService
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.inprocess.wire import Wire
+from seriatim.fanout.consumer import FanoutService
+from seriatim.fanout.observer import FanoutObserver
 from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, EventWriter, Record
 from seriatim.ports.push import Delivery, Parcel
-from seriatim.simulation.faults import Faults
-from seriatim.simulation.history import History
-from seriatim.simulation.link import Link
-from seriatim.simulation.local_faults import BadChat, BadChatLog
+from seriatim.services.membership import MembershipService
+from seriatim.simulation.checks.history import History
+from seriatim.simulation.clients.link import Link
+from seriatim.simulation.faults.local import BadChat, BadChatLog
+from seriatim.simulation.faults.plan import Faults
+from seriatim.simulation.faults.profiles import WireKind
+from seriatim.simulation.grpc import IngestNode, RemoteDurability
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
-from seriatim.simulation.profiles import WireKind
-from seriatim.simulation.rpc import IngestNode, RemoteDurability
+from seriatim.simulation.stores.atomic_store import MemoryOneStep
+from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.simulation.stores.event_reader import MemoryEventReader
+from seriatim.simulation.stores.message_log import MemoryMessageLog
+from seriatim.simulation.stores.tables import MemoryStore
 from seriatim.simulation.trace import Trace
 from seriatim.simulation.wire import SimulatedWire
 
@@ -248,7 +248,7 @@ class GatewayServer(Server):
             MemoryPush(stores.channels, push_wire),
             MemoryPushSubscriber(stores.channels, push_wire),
             process.clock,
-            observe=Unobserved(),
+            observe=GatewayObserver(),
         )
         process.start(_again_and_again(self.gateway.run))
 
@@ -325,7 +325,7 @@ class _WatchedPush(MemoryPush):
         return await super().publish(parcels, timeout_s=timeout_s)
 
 
-class _FanoutWatch(FanoutUnobserved):
+class _FanoutWatch(FanoutObserver):
     def __init__(self, history: History) -> None:
         self._history = history
 

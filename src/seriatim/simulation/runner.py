@@ -128,7 +128,7 @@ def run_one(
 
 def known_mutants() -> dict[str, Mutant]:
     """All mutants there are, by name."""
-    return cast(dict[str, Mutant], importlib.import_module("seriatim.simulation.mutants").MUTANTS)
+    return cast(dict[str, Mutant], importlib.import_module("seriatim.simulation.mutants.catalogue").MUTANTS)
 
 
 def empty_loop_events_per_s() -> float:

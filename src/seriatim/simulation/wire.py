@@ -10,10 +10,10 @@ from functools import partial
 from typing import Generic, TypeVar
 
 from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
-from seriatim.engines.memory.wire import Wire
-from seriatim.simulation.faults import Fault, Faults
+from seriatim.engines.inprocess.wire import Wire
+from seriatim.simulation.faults.plan import Fault, Faults
+from seriatim.simulation.faults.profiles import WireKind
 from seriatim.simulation.process import Process
-from seriatim.simulation.profiles import WireKind
 from seriatim.simulation.trace import Trace
 
 T = TypeVar("T")

@@ -12,8 +12,14 @@ from seriatim.domain.chat import Chat, ChatType, Membership, Role
 from seriatim.domain.times import iso
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Partition
 from seriatim.ports.message_log import Standing
-from seriatim.simulation.arrivals import first_messages_seen
-from seriatim.simulation.checkers import Ending, judge, judge_quiet
+from seriatim.simulation.checks.arrivals import first_messages_seen
+from seriatim.simulation.checks.checkers import Ending, judge, judge_quiet
+from seriatim.simulation.checks.ends import live_connections, nothing_left_behind, unfinished
+from seriatim.simulation.checks.history import History
+from seriatim.simulation.clients.device import Device
+from seriatim.simulation.clients.device_faults import DeviceFaults
+from seriatim.simulation.clients.dialer import Network
+from seriatim.simulation.clients.hasty import HastyClient
 from seriatim.simulation.cluster import (
     GROUP,
     PARTITIONS,
@@ -25,19 +31,13 @@ from seriatim.simulation.cluster import (
     Stores,
     servers_of,
 )
-from seriatim.simulation.device import Device
-from seriatim.simulation.device_faults import DeviceFaults
-from seriatim.simulation.dialing import Network
-from seriatim.simulation.ends import live_connections, nothing_left_behind, unfinished
-from seriatim.simulation.faults import Faults, profile_named
-from seriatim.simulation.hasty import HastyClient
-from seriatim.simulation.history import History
-from seriatim.simulation.incidents import Incidents
-from seriatim.simulation.local_faults import CHATS, INGESTS, Locality
+from seriatim.simulation.faults.incidents import Incidents
+from seriatim.simulation.faults.local import CHATS, INGESTS, Locality
+from seriatim.simulation.faults.plan import Faults, profile_named
 from seriatim.simulation.loop import Order, SimulatedLoop, Stuck
 from seriatim.simulation.process import EPOCH_MS
 from seriatim.simulation.results import ScheduleResult
-from seriatim.simulation.tight import buffer_limit, high_water, tight_limits
+from seriatim.simulation.tight_limits import buffer_limit, high_water, tight_limits
 from seriatim.simulation.trace import Trace
 
 T = TypeVar("T")
@@ -63,7 +63,7 @@ def run_schedule(
     """The same seed gives the same run, under any hash seed and on any machine."""
     removed: AbstractContextManager[object] = nullcontext()
     if mutant is not None:
-        from seriatim.simulation.mutants import MUTANTS
+        from seriatim.simulation.mutants.catalogue import MUTANTS
 
         removed = MUTANTS[mutant].apply()
     with removed, tight_limits(Random(seed ^ 0x71647).random(), profile):

@@ -11,22 +11,22 @@ from typing import Any
 import msgspec
 
 from seriatim.api.chat_routes import chat_routes
-from seriatim.api.cursor import Cursors
-from seriatim.api.idempotency import Once
-from seriatim.api.membership import MembershipObserver, MembershipService
-from seriatim.api.parse import canonical_hash, read_query, to_type
-from seriatim.api.route import NOTHING, Call, Nothing, Pagination, Route
+from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.idempotency import Once
+from seriatim.api.core.parse import canonical_hash, read_query, to_type
+from seriatim.api.core.route import NOTHING, Call, Nothing, Pagination, Route
 from seriatim.domain.account import User, phone_hash
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import ChatCreated, decode
 from seriatim.domain.message import Receipt
 from seriatim.domain.times import iso
 from seriatim.domain.tokens import new_claims
-from seriatim.engines.memory.accounts import MemoryAccounts
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.request_keys import MemoryRequestKeys
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
 from seriatim.ports.event_log import CHATS
 from seriatim.ports.secrets import Secrets
+from seriatim.services.membership import MembershipObserver, MembershipService
+from seriatim.simulation.stores.accounts import MemoryAccounts
+from seriatim.simulation.stores.request_keys import MemoryRequestKeys
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, key_id
 from tests.support.wire import ScriptedWire
 

@@ -1,4 +1,4 @@
-"""Signing in, staying signed in, signing out: the flows of rest.md 9 and the promises of rest.md 8."""
+"""Signing in, staying signed in, signing out: the flows of docs/spec/rest.md#acceptance-flows and its promises."""
 
 import asyncio
 import base64

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seriatim.api import chat_quota
+from seriatim.domain import limits
 from seriatim.domain.errors import AlreadyAMember, InvalidOperation
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
 from tests.unit.api.desk import Desk
@@ -18,7 +18,7 @@ def _desk(bench: Bench) -> Desk:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat_quota, "CHATS_PER_USER_MAX", MAX)
+    monkeypatch.setattr(limits, "CHATS_PER_USER_MAX", MAX)
 
 
 async def _group(desk: Desk, owner: str, *others: str) -> str:

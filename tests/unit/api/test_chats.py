@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import (
     Forbidden,
     InvalidOperation,
@@ -14,7 +15,6 @@ from seriatim.domain.errors import (
     UserNotFound,
     ValidationFailed,
 )
-from seriatim.domain.limits import GROUP_MEMBERS_MAX
 from seriatim.domain.times import iso
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
 from tests.support.wire import LOST_RESPONSE
@@ -69,7 +69,7 @@ async def test_members_is_another_name_of_member_ids(bench: Bench) -> None:
     assert field_of(refused.value) == ("members", "MISMATCH")
 
 
-CROWD = [f"user_{number}" for number in range(GROUP_MEMBERS_MAX)]
+CROWD = [f"user_{number}" for number in range(limits.GROUP_MEMBERS_MAX)]
 
 
 @pytest.mark.parametrize(

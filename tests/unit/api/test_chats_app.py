@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 
 from seriatim.api.chat_routes import chat_routes
-from seriatim.api.cursor import Cursors
-from seriatim.api.idempotency import Once
-from seriatim.api.membership import MembershipService
+from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.idempotency import Once
+from seriatim.domain import limits
 from seriatim.domain.account import User
-from seriatim.domain.limits import GROUP_MEMBERS_MAX
 from seriatim.domain.message import Message
 from seriatim.domain.times import iso
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.memory.catalog import MemoryCatalog
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.request_keys import MemoryRequestKeys
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES
+from seriatim.services.membership import MembershipService
+from seriatim.simulation.stores.catalog import MemoryCatalog
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
+from seriatim.simulation.stores.message_log import MemoryMessageLog
+from seriatim.simulation.stores.request_keys import MemoryRequestKeys
 from tests.support.rest import Reply, Rest, RestBench
 
 KEY = "0b5e7a52-8f0e-4a55-9d0c-3d4e5f6a7b8c"
@@ -50,9 +50,9 @@ async def test_a_member_without_the_role_is_told_which_one_FORBIDDEN(town: "Town
 
 
 async def test_a_hundred_and_first_member_finds_no_room_CHAT_FULL(town: "Town") -> None:
-    crowd = [await town.add_user(f"user_{number:03d}") for number in range(GROUP_MEMBERS_MAX - 1)]
+    crowd = [await town.add_user(f"user_{number:03d}") for number in range(limits.GROUP_MEMBERS_MAX - 1)]
     created = await town.ask("ann", "POST", "chats", {"type": "group", "member_ids": crowd})
-    assert (created.status, created.data["member_count"]) == (201, GROUP_MEMBERS_MAX)
+    assert (created.status, created.data["member_count"]) == (201, limits.GROUP_MEMBERS_MAX)
     chat_id = created.data["chat_id"]
     refused = await town.ask("ann", "POST", f"chats/{chat_id}/members", {"user_id": town.ids["bob"]})
     _expect(refused, 400, "CHAT_FULL")

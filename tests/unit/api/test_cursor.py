@@ -5,7 +5,7 @@ import base64
 import msgspec
 import pytest
 
-from seriatim.api.cursor import Cursors
+from seriatim.api.core.cursor import Cursors
 from seriatim.domain.errors import BadRequest
 from tests.support.rest import RestBench
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from seriatim.api.cursor import Cursors
+from seriatim.api.core.cursor import Cursors
 from seriatim.domain.errors import BadRequest
 from tests.unit.api.desk import OneKey
 

@@ -3,8 +3,8 @@
 import pytest
 
 from seriatim.api.delivery import check_chat_ids
+from seriatim.domain import limits
 from seriatim.domain.errors import BadRequest, Unprocessable, ValidationFailed
-from seriatim.domain.limits import LOOKUP_KEYS_MAX
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
 from tests.unit.api.desk import DAN, Desk, field_of
 
@@ -128,12 +128,12 @@ async def test_fifty_chats_may_be_named_and_no_more(bench: Bench) -> None:
 @simulated
 async def test_all_chats_of_a_busy_user_are_shown(bench: Bench) -> None:
     desk = Desk(bench)
-    for number in range(2 * LOOKUP_KEYS_MAX + 1):
+    for number in range(2 * limits.LOOKUP_KEYS_MAX + 1):
         bench.add_chat(f"chat_{number:03d}", (ANN, BOB))
         bench.store.index_member(f"chat_{number:03d}", BOB)
         bench.store.put_watermark(BOB, f"chat_{number:03d}", number + 1)
     states = await desk.data(BOB, "GET /delivery-state")
-    assert [state["last_acked_sequence"] for state in states] == list(range(1, 2 * LOOKUP_KEYS_MAX + 2))
+    assert [state["last_acked_sequence"] for state in states] == list(range(1, 2 * limits.LOOKUP_KEYS_MAX + 2))
 
 
 # --- of a message -----------------------------------------------------------------------------------------------------

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from seriatim.api.route import Access, Answer, Call, Nothing, Route
+from seriatim.api.core.route import Access, Answer, Call, Nothing, Route
+from seriatim.domain import limits
 from seriatim.domain.errors import CounterMissing, OutcomeUnknown, ServerBusy
 from seriatim.domain.ids import is_uuid4
-from seriatim.domain.limits import BODY_BYTES_MAX
 from seriatim.domain.tokens import new_claims
 from tests.support.rest import DEVICE, PHONE, Reply, Rest, RestBench
 
@@ -173,7 +173,7 @@ async def test_head_is_get_without_the_body(rest: Rest) -> None:
     assert headed.headers["content-length"] == got.headers["content-length"]
 
 
-# --- the error table of rest.md 1.3, as far as the frame makes it ----------------------------------------------------
+# --- the error table of docs/spec/rest.md#error-body, as far as the frame makes it -----------------------------------
 
 
 @pytest.mark.parametrize("body", [b"{", b"[1]", b'"text"', b"12", b"\xff", b'{"name": 1e999}', b"[" * 50_000])
@@ -221,7 +221,7 @@ async def test_405_method_not_allowed_names_the_methods_that_are(rest: Rest) -> 
 async def test_413_payload_too_large_is_decided_by_the_declared_size_before_reading(bench: RestBench) -> None:
     reply = await bench.client([echo()])("POST", "things", body=b"{}", headers={"Content-Length": "65537"})
     assert (reply.status, reply.code) == (413, "PAYLOAD_TOO_LARGE")
-    assert reply.details == {"max_bytes": BODY_BYTES_MAX, "received_bytes": 65537}
+    assert reply.details == {"max_bytes": limits.BODY_BYTES_MAX, "received_bytes": 65537}
 
 
 async def test_413_payload_too_large_is_decided_by_what_arrives(bench: RestBench) -> None:
@@ -231,7 +231,7 @@ async def test_413_payload_too_large_is_decided_by_what_arrives(bench: RestBench
 
 
 async def test_a_body_of_exactly_the_limit_is_read_whatever_its_chunks(bench: RestBench) -> None:
-    body = b'{"name": "x"}' + b" " * (BODY_BYTES_MAX - 13)
+    body = b'{"name": "x"}' + b" " * (limits.BODY_BYTES_MAX - 13)
     reply = await bench.client([echo()])("POST", "things", body=[body[:7], body[7:]])
     assert reply.data["body"] == {"name": "x", "other": 0}
 

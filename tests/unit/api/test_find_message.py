@@ -2,9 +2,9 @@
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import NotFound, ValidationFailed
 from seriatim.domain.ids import ulid, ulid_ms
-from seriatim.domain.limits import CONTENT_BYTES_MAX, FIND_SPREAD_S
 from seriatim.domain.message import Message
 from seriatim.domain.times import iso
 from tests.support.bench import BOB, CHAT, Bench, key_id, simulated
@@ -43,7 +43,7 @@ async def test_a_message_is_found_although_clocks_disagree_by_seconds_and_slots_
 @simulated
 async def test_a_message_is_found_although_its_id_and_its_time_differ_by_as_much_as_they_may(bench: Bench) -> None:
     desk = Desk(bench)
-    spread_ms = int(FIND_SPREAD_S * 1000)
+    spread_ms = int(limits.FIND_SPREAD_S * 1000)
     at_ms = bench.now_ms() - 1_000_000
     for sequence, born_ms in enumerate((at_ms + spread_ms, at_ms, at_ms - spread_ms), start=1):
         bench.store.fill(
@@ -152,7 +152,7 @@ async def test_around_takes_25_on_each_side_unless_told_otherwise_and_at_most_50
 @simulated
 async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(bench: Bench) -> None:
     desk = Desk(bench)
-    bench.given_messages(101, content="\x01" * CONTENT_BYTES_MAX)
+    bench.given_messages(101, content="\x01" * limits.CONTENT_BYTES_MAX)
     data = await desk.data(BOB, f"{MESSAGES}/around/51?context=50")
     shown = [each["sequence"] for each in data["messages"]]
     assert shown == list(range(shown[0], shown[-1] + 1))
@@ -164,7 +164,7 @@ async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(benc
 @simulated
 async def test_one_message_that_was_left_out_on_one_end_is_more_on_that_end_and_not_on_the_other(bench: Bench) -> None:
     desk = Desk(bench)
-    large = "\x01" * CONTENT_BYTES_MAX
+    large = "\x01" * limits.CONTENT_BYTES_MAX
     bench.given_messages(101, content=large)
     fit = len((await desk.data(BOB, f"{MESSAGES}/around/51?context=50"))["messages"])
     bench.add_chat("chat_2")

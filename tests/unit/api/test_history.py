@@ -2,8 +2,8 @@
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import BadRequest, NotAMember, OutcomeUnknown, ValidationFailed
-from seriatim.domain.limits import ANSWER_BYTES_MAX, CONTENT_BYTES_MAX, HISTORY_READS_MAX, SYNC_SLOTS_MAX
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, simulated
 from tests.support.wire import LOST_RESPONSE, with_before
 from tests.unit.api.desk import Desk, Json, Reply, field_of
@@ -230,12 +230,12 @@ async def test_nothing_above_a_hole_is_shown_whatever_bounds_are_asked_for(bench
 @simulated
 async def test_a_page_ends_before_it_grows_beyond_a_mebibyte_and_the_next_goes_on_there(bench: Bench) -> None:
     desk = Desk(bench)
-    bench.given_messages(100, content="\x01" * CONTENT_BYTES_MAX)  # six characters each, once they are JSON
+    bench.given_messages(100, content="\x01" * limits.CONTENT_BYTES_MAX)  # six characters each, once they are JSON
     for direction in ("backward", "forward"):
         reply = await desk.ask(BOB, f"{HISTORY}?limit=100&direction={direction}")
         assert reply.pagination is not None
         assert reply.pagination.has_more
-        assert 0.9 * ANSWER_BYTES_MAX < len(reply.data) * 6 * CONTENT_BYTES_MAX < ANSWER_BYTES_MAX
+        assert 0.9 * limits.ANSWER_BYTES_MAX < len(reply.data) * 6 * limits.CONTENT_BYTES_MAX < limits.ANSWER_BYTES_MAX
         pages = await desk.walk(BOB, f"{HISTORY}?limit=100&direction={direction}")
         sequences = [each["sequence"] for page in pages for each in page]
         assert sequences == (list(range(100, 0, -1)) if direction == "backward" else list(range(1, 101)))
@@ -244,7 +244,7 @@ async def test_a_page_ends_before_it_grows_beyond_a_mebibyte_and_the_next_goes_o
 @simulated
 async def test_a_long_run_of_tombstones_ends_a_page_early_and_loses_nothing(bench: Bench) -> None:
     desk = Desk(bench)
-    last = (HISTORY_READS_MAX + 2) * SYNC_SLOTS_MAX
+    last = (limits.HISTORY_READS_MAX + 2) * limits.SYNC_SLOTS_MAX
     bench.put_message(1)
     for sequence in range(2, last):
         bench.put_tombstone(sequence)

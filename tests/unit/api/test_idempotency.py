@@ -1,12 +1,12 @@
-"""`Idempotency-Key`: done once, however often it is asked for (spec/rest.md 6)."""
+"""`Idempotency-Key`: done once, however often it is asked for (docs/spec/rest.md#idempotency-key)."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from seriatim.api.idempotency import Once
-from seriatim.api.route import NOTHING, Answer, Call
+from seriatim.api.core.idempotency import Once
+from seriatim.api.core.route import NOTHING, Answer, Call
 from seriatim.domain.errors import (
     KeyReused,
     NotFound,
@@ -16,8 +16,8 @@ from seriatim.domain.errors import (
     ValidationFailed,
 )
 from seriatim.domain.tokens import new_claims
-from seriatim.engines.memory.request_keys import MemoryRequestKeys
-from seriatim.engines.memory.store import MemoryStore
+from seriatim.simulation.stores.request_keys import MemoryRequestKeys
+from seriatim.simulation.stores.tables import MemoryStore
 from tests.support.hand_clock import HandClock
 from tests.support.rest import FailingWire
 

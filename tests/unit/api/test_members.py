@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.chat import ChatType, Role
 from seriatim.domain.errors import (
     AlreadyAMember,
@@ -21,7 +22,6 @@ from seriatim.domain.errors import (
     ValidationFailed,
 )
 from seriatim.domain.events import ChangeType
-from seriatim.domain.limits import GROUP_MEMBERS_MAX
 from seriatim.ports.directory import CachedMembers
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
 from tests.support.wire import LOST_RESPONSE, UNAVAILABLE, with_before
@@ -32,7 +32,7 @@ FAY, GIL = "user_fay", "user_gil"  # a member and an admin, to do something to
 
 ROLES = {"owner": ANN, "admin": BOB, "member": CID, "outsider": EVE}
 
-# spec/rest.md 4.4: the request, its body, and the status for owner, admin, member and outsider.
+# docs/spec/rest.md#permissions: the request, its body, and the status for owner, admin, member and outsider.
 MATRIX: Mapping[str, tuple[str, dict[str, object] | None, tuple[int, int, int, int]]] = {
     "read the chat": ("GET /chats/C", None, (200, 200, 200, 403)),
     "read the members": ("GET /chats/C/members", None, (200, 200, 200, 403)),
@@ -291,9 +291,9 @@ async def test_a_key_does_not_turn_somebody_elses_addition_into_ones_own(bench: 
 @simulated
 async def test_F6_a_group_has_room_for_a_hundred(bench: Bench) -> None:
     desk = Desk(bench)
-    crowd = [desk.add_user(f"user_{number:02d}") for number in range(GROUP_MEMBERS_MAX - 1)]
+    crowd = [desk.add_user(f"user_{number:02d}") for number in range(limits.GROUP_MEMBERS_MAX - 1)]
     chat = await desk.data(ANN, "POST /chats", {"type": "group", "member_ids": crowd})
-    assert chat["member_count"] == len(chat["members"]) == GROUP_MEMBERS_MAX
+    assert chat["member_count"] == len(chat["members"]) == limits.GROUP_MEMBERS_MAX
     assert sorted(bench.store.members(chat["chat_id"])) == sorted([ANN, *crowd])
     with pytest.raises(ChatFull):
         await desk.ask(ANN, f"POST /chats/{chat['chat_id']}/members", {"user_id": DAN})
@@ -314,7 +314,7 @@ async def test_F6_R11_of_ten_who_are_added_at_once_to_ninety_five_five_get_in(be
     assert sum(isinstance(outcome, ChatFull) for outcome in outcomes) == 5
     assert len([outcome for outcome in outcomes if not isinstance(outcome, BaseException)]) == 5
     chat = await desks[1].data(ANN, f"GET /chats/{chat_id}")
-    assert chat["member_count"] == len(chat["members"]) == GROUP_MEMBERS_MAX
+    assert chat["member_count"] == len(chat["members"]) == limits.GROUP_MEMBERS_MAX
 
 
 # --- what others hear of it -------------------------------------------------------------------------------------------

@@ -2,14 +2,14 @@
 
 import pytest
 
-from seriatim.api.membership import MembershipObserver, MembershipService
 from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Role
 from seriatim.domain.errors import AlreadyAMember, AlreadyExists, Forbidden, NotAMember, OutcomeUnknown
 from seriatim.domain.events import ChangeType, ChatCreated, decode
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
 from seriatim.ports.directory import CachedMembers
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS
+from seriatim.services.membership import MembershipObserver, MembershipService
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, simulated
 from tests.support.wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, ScriptedWire, with_before
 

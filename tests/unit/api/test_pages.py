@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seriatim.api.names import Names
-from seriatim.api.pages import page_of
-from seriatim.api.route import Pagination
-from seriatim.api.together import together
+from seriatim.api.core.pages import page_of
+from seriatim.api.core.route import Pagination
+from seriatim.api.display_names import Names
+from seriatim.concurrency.bounded_gather import bounded_gather
+from seriatim.domain import limits
 from seriatim.domain.account import User
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.domain.limits import LOOKUP_KEYS_MAX
-from seriatim.engines.memory.accounts import MemoryAccounts
-from seriatim.engines.memory.store import MemoryStore
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.wire import Wire
+from seriatim.simulation.stores.accounts import MemoryAccounts
+from seriatim.simulation.stores.tables import MemoryStore
 
 ITEMS = st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True).map(sorted)
 
@@ -50,7 +50,7 @@ def test_items_that_come_and_go_move_no_other_item(before: list[str], after: lis
 
 
 async def test_names_of_more_people_than_one_batch_holds_are_all_found() -> None:
-    store, ids = MemoryStore(), [f"user_{number}" for number in range(LOOKUP_KEYS_MAX + 1)]
+    store, ids = MemoryStore(), [f"user_{number}" for number in range(limits.LOOKUP_KEYS_MAX + 1)]
     for user_id in ids:
         user = User(user_id=user_id, phone_number="+4930123456", display_name=user_id, created_at="", updated_at="")
         store.identity.put_user(user, user_id)
@@ -71,9 +71,9 @@ async def test_work_is_done_a_few_at_a_time_and_answered_in_order() -> None:
         busy -= 1
         return -number
 
-    assert await together(work, range(20), at_once=4) == [-number for number in range(20)]
+    assert await bounded_gather(work, range(20), at_once=4) == [-number for number in range(20)]
     assert most == 4
-    assert await together(work, [], at_once=4) == []
+    assert await bounded_gather(work, [], at_once=4) == []
 
 
 async def test_the_first_failure_ends_the_rest_and_is_raised_as_it_is() -> None:
@@ -87,7 +87,7 @@ async def test_the_first_failure_ends_the_rest_and_is_raised_as_it_is() -> None:
         return number
 
     with pytest.raises(ServiceUnavailable):
-        await together(work, range(100), at_once=2)
+        await bounded_gather(work, range(100), at_once=2)
     assert len(begun) < 10
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from seriatim.api.parse import canonical_hash, headers_of, read_query, to_type
+from seriatim.api.core.parse import canonical_hash, headers_of, read_query, to_type
 from seriatim.domain.errors import BadRequest, ValidationFailed
 
 

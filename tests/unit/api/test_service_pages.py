@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from seriatim.api.route import Access
+from seriatim.api.core.route import Access
 from seriatim.domain.errors import ServiceUnavailable
 from tests.support.rest import DEVICE, PHONE, Rest, RestBench
 

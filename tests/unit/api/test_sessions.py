@@ -8,8 +8,8 @@ import pytest
 
 from seriatim.api.sessions import is_alive
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.engines.local.revocations import LocalRevocations
-from seriatim.engines.memory.push import MemoryPushSubscriber
+from seriatim.engines.inprocess.push import MemoryPushSubscriber
+from seriatim.engines.inprocess.revocations import LocalRevocations
 from seriatim.ports.directory import Registration
 from seriatim.ports.push import CloseOrder, Parcel
 from tests.support.rest import DEVICE, OTHER_DEVICE, OTHER_PHONE, Rest, RestBench

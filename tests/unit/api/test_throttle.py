@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from seriatim.api.throttle import Bucket, Throttle
+from seriatim.api.core.rate_limit import Bucket, Throttle
 from seriatim.domain.errors import OutcomeUnknown, RateLimited, ServiceUnavailable
-from seriatim.engines.local.quotas import LocalQuotas
+from seriatim.engines.inprocess.quotas import LocalQuotas
 from tests.support.hand_clock import HandClock
 from tests.support.rest import OTHER_DEVICE, OTHER_PHONE, PHONE, Rest, RestBench
 

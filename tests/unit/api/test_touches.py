@@ -4,11 +4,10 @@ from typing import Any, cast
 
 import pytest
 
-from seriatim.api import sessions
-from seriatim.api.edge import new_uuid4
+from seriatim.api.core.dispatch import new_uuid4
 from seriatim.api.sessions import Touches
+from seriatim.domain import limits
 from seriatim.domain.ids import is_uuid4
-from seriatim.domain.limits import SESSION_TOUCH_S
 from seriatim.ports.accounts import Accounts
 from tests.support.hand_clock import HandClock
 
@@ -26,7 +25,7 @@ class Written:
 async def test_a_session_is_written_down_again_only_when_the_interval_is_over() -> None:
     clock, written = HandClock(), Written()
     touches = Touches(cast(Accounts, written), clock)
-    for passes_s in (0, SESSION_TOUCH_S - 1, 1, SESSION_TOUCH_S - 1):
+    for passes_s in (0, limits.SESSION_TOUCH_S - 1, 1, limits.SESSION_TOUCH_S - 1):
         clock.advance(passes_s)
         await touches.used("a")
     assert written.touched == ["a", "a"]
@@ -35,12 +34,12 @@ async def test_a_session_is_written_down_again_only_when_the_interval_is_over() 
 async def test_the_session_that_was_written_down_longest_ago_is_forgotten_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sessions, "SESSIONS_TOUCHED_MAX", 2)
+    monkeypatch.setattr(limits, "SESSIONS_TOUCHED_MAX", 2)
     clock, written = HandClock(), Written()
     touches = Touches(cast(Accounts, written), clock)
     await touches.used("a")
     await touches.used("b")
-    clock.advance(SESSION_TOUCH_S)
+    clock.advance(limits.SESSION_TOUCH_S)
     for each in ("a", "c", "a", "c", "b"):  # a is younger than b now, so c takes the place of b
         await touches.used(each)
     assert written.touched == ["a", "b", "a", "c", "b"]

@@ -10,8 +10,8 @@ from click.testing import CliRunner, Result
 
 from seriatim.cli import check as command
 from seriatim.cli.main import main
-from seriatim.engines.embedded.disk import Disk
-from seriatim.operations.invariants import INVARIANTS
+from seriatim.engines.embedded.storage.disk import Disk
+from seriatim.operations.check.invariants import INVARIANTS
 from tests.unit.operations import damages
 from tests.unit.operations.damages import Damage, Rows
 

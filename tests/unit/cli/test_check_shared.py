@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from seriatim.cli.main import main
 from seriatim.engines.dynamodb import store as tables
-from seriatim.operations import check_events
-from seriatim.operations.invariants import INVARIANTS
+from seriatim.operations.check import events
+from seriatim.operations.check.invariants import INVARIANTS
 from tests.support.real_dynamodb import PREFIX
 from tests.unit.operations.shared_town import SharedTown, shared_town
 from tests.unit.operations.stored_town import EMPTY, GROUP
@@ -76,7 +76,7 @@ async def test_a_damaged_row_exits_with_1_and_is_named_with_what_to_do(town: Sha
 async def test_the_store_alone_can_be_looked_at_and_it_says_what_was_not(town: SharedTown) -> None:
     result = await run(store=store_of(town))
     assert result.exit_code == 0
-    assert f"since no event log was given: {', '.join(check_events.INVARIANTS)}." in result.stdout
+    assert f"since no event log was given: {', '.join(events.INVARIANTS)}." in result.stdout
     assert "Every invariant that was looked at holds" in result.stdout
     await town.rows.drop(tables.COUNTERS, {"chat_id": EMPTY})
     broken = await run("--json", store=store_of(town))
@@ -86,7 +86,7 @@ async def test_the_store_alone_can_be_looked_at_and_it_says_what_was_not(town: S
 async def test_a_store_or_an_event_log_that_is_away_exits_with_2(
     town: SharedTown, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seriatim.engines.kafka.inspection.KAFKA_ADMIN_S", 1.0)
+    monkeypatch.setattr("seriatim.domain.limits.KAFKA_ADMIN_S", 1.0)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         nowhere = f"127.0.0.1:{taken.getsockname()[1]}"

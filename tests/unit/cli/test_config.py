@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from seriatim.cli.main import COMMANDS, main
-from seriatim.runtime.settings import all_settings
-from seriatim.runtime.sources import documentation
+from seriatim.runtime.config.settings import all_settings
+from seriatim.runtime.config.sources import documentation
 
 
 @pytest.fixture(autouse=True)

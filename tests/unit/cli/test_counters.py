@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from seriatim.cli.main import main
 from seriatim.domain import limits
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.disk import Disk
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.disk import Disk
 from seriatim.operations.topics import PARTITIONS
 from tests.unit.operations import stored_town
 from tests.unit.operations.damages import Rows

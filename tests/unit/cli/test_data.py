@@ -13,11 +13,11 @@ from click.testing import CliRunner, Result
 from seriatim.cli.main import main
 from seriatim.domain.account import phone_hash
 from seriatim.domain.tokens import refresh_digest
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.disk import Disk
-from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.disk import Disk
+from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.ports.event_log import Partition
-from seriatim.runtime.inside import TABLES
+from seriatim.runtime.tools.data_folder import TABLES
 from tests.unit.operations.damages import Rows
 from tests.unit.operations.stored_town import ANN, GROUP, PEOPLE, PHONES
 

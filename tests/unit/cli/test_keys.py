@@ -7,9 +7,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from seriatim.cli.main import main
-from seriatim.domain.limits import KEY_OVERLAP_S
+from seriatim.domain import limits
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.keys.key_folder import KeyFolder
-from seriatim.engines.memory.system_clock import SystemClock
 from tests.support.hand_clock import HandClock
 
 
@@ -45,8 +45,8 @@ def test_a_rotated_key_signs_and_the_one_before_goes_on_verifying(folder: Path) 
 
 
 def test_a_key_may_be_deleted_once_no_token_of_it_can_live(tmp_path: Path) -> None:
-    long_ago = made(tmp_path / "keys", ago_s=3 * KEY_OVERLAP_S)
-    long_ago._clock = HandClock(SystemClock().now_ms() - 2 * KEY_OVERLAP_S * 1000)
+    long_ago = made(tmp_path / "keys", ago_s=3 * limits.KEY_OVERLAP_S)
+    long_ago._clock = HandClock(SystemClock().now_ms() - 2 * limits.KEY_OVERLAP_S * 1000)
     long_ago.rotate()
     run(tmp_path / "keys", "rotate")
     assert [each["may be deleted"] for each in listed(tmp_path / "keys")] == ["no", "no", "yes"]

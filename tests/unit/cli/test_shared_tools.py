@@ -14,7 +14,7 @@ from seriatim.engines.kafka.event_reader import KafkaEventReader
 from seriatim.engines.redis.directory import RedisDirectory
 from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import MESSAGES, Partition
-from seriatim.runtime.watch import FANOUT_GROUP
+from seriatim.runtime.server.health import FANOUT_GROUP
 from tests.contract.consumers import Consumer
 from tests.support.real_dynamodb import PREFIX, real_dynamodb
 from tests.support.real_redis import client_of, real_redis

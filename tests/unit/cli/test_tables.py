@@ -10,8 +10,8 @@ from seriatim.cli import tables
 from seriatim.cli.main import main
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.engines.dynamodb.client import Client, Request
-from seriatim.engines.dynamodb.control import DynamoTableControl
+from seriatim.engines.dynamodb.table_control import DynamoTableControl
+from seriatim.engines.dynamodb.transport.client import Client, Request
 from tests.support.real_dynamodb import real_dynamodb
 
 PREFIX = "told_"

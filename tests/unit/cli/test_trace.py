@@ -10,10 +10,10 @@ from click.testing import CliRunner, Result
 from seriatim.cli.main import main
 from seriatim.domain.message import Sealed
 from seriatim.domain.times import iso
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.disk import Disk
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.disk import Disk
 from seriatim.ports.event_log import MESSAGES, Partition
-from seriatim.runtime.watch import FANOUT_GROUP
+from seriatim.runtime.server.health import FANOUT_GROUP
 from tests.unit.operations.damages import Rows, slot
 from tests.unit.operations.stored_town import ANN, BOB, CID, GROUP, TOPICS
 

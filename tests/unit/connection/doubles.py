@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from seriatim.connection.observe import Unobserved
+from seriatim.connection.observer import GatewayObserver
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.message import Draft, Message, Receipt
 from seriatim.ports.directory import CachedMembers, Registration
@@ -204,7 +204,7 @@ class FakeSubscriber:
         self.subscribed.remove(gateway_id)
 
 
-class Observed(Unobserved):
+class Observed(GatewayObserver):
     def __init__(self) -> None:
         self.high: list[int] = []
         self.ends: list[CloseReason | None] = []

@@ -16,28 +16,28 @@ import uvloop
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from seriatim.connection.connection import Connection
-from seriatim.connection.door import ASGIApp, Event, Receive, Scope, Send
-from seriatim.connection.front import Front
 from seriatim.connection.gateway import Gateway
-from seriatim.connection.handshake import Admission
-from seriatim.connection.observe import FrontUnobserved
+from seriatim.connection.listener.admission import Admission
+from seriatim.connection.listener.server import Front
+from seriatim.connection.listener.state import ASGIApp, Event, Receive, Scope, Send
+from seriatim.connection.observer import ListenerObserver
+from seriatim.connection.session.connection import Connection
 from seriatim.domain.addresses import Network
 from seriatim.domain.chat import Membership, Role
 from seriatim.domain.errors import ServiceUnavailable, Unauthorized
 from seriatim.domain.tokens import Claims, new_claims
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
-from seriatim.engines.memory.store import MemoryStore
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES
 from seriatim.ports.message_log import Standing
 from seriatim.ports.push import Delivery
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
+from seriatim.simulation.stores.message_log import MemoryMessageLog
+from seriatim.simulation.stores.tables import MemoryStore
 from tests.unit.connection.doubles import CHAT, Observed, a_message
 
 ANN, BOB = "user_ann", "user_bob"
@@ -99,7 +99,7 @@ class Doorkeeper:
             raise Unauthorized("this session was ended", details={"reason": "token_revoked"})
 
 
-class Seen(FrontUnobserved):
+class Seen(ListenerObserver):
     def __init__(self) -> None:
         self.refusals: list[str] = []
         self.finished: list[tuple[str, int]] = []

@@ -6,8 +6,8 @@ import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import ParamSpec
 
-from seriatim.connection.connection import Connection
 from seriatim.connection.gateway import Gateway
+from seriatim.connection.session.connection import Connection
 from seriatim.connection.socket import Identity
 from seriatim.ports.push import Delivery
 from seriatim.protocol.codec import encode

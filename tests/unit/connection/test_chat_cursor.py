@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seriatim.connection.chat_cursor import ChatCursor, Phase
-from seriatim.domain.limits import HELD_MESSAGES_MAX
+from seriatim.connection.session.chat_cursor import ChatCursor, Phase
+from seriatim.domain import limits
 
 
 def live(delivered: int = 0) -> ChatCursor:
@@ -105,10 +105,10 @@ def test_a_fill_does_not_repeat_what_arrived_by_push_meanwhile() -> None:
 
 def test_held_messages_are_bounded_and_the_rest_is_still_known_to_be_missing() -> None:
     cursor = live(0)
-    for sequence in range(2, HELD_MESSAGES_MAX + 100):
+    for sequence in range(2, limits.HELD_MESSAGES_MAX + 100):
         push(cursor, sequence, sequence - 1)
     fill(cursor, [1], through=1)
-    assert sent(cursor) == list(range(1, HELD_MESSAGES_MAX + 2))
+    assert sent(cursor) == list(range(1, limits.HELD_MESSAGES_MAX + 2))
     assert cursor.behind
 
 

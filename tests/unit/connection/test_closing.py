@@ -1,10 +1,10 @@
-"""Every end of a connection: said first, coded right, registered no more (websocket.md 1.4, 1.5, 7.4, 7.7, 7.9)."""
+"""Every end of a connection: said first, coded right, registered no more (docs/spec/websocket.md#close-reasons)."""
 
 import asyncio
 
 import pytest
 
-from seriatim.domain.limits import CONNECTION_AGE_JITTER_S, CONNECTION_AGE_MAX_S
+from seriatim.domain import limits
 from seriatim.protocol.frames import CloseReason, ConnectionClosing, MessageAck
 from tests.unit.connection.doubles import CHAT, a_receipt
 from tests.unit.connection.kit import World, a_send, a_sync, an_ack, ask, turns, with_world
@@ -42,7 +42,7 @@ async def test_a_connection_ends_with_its_token(world: World) -> None:
 @with_world(chance=0.5)
 async def test_a_connection_of_a_day_is_rotated_with_jitter(world: World) -> None:
     _, socket = await world.connect()
-    lasts = CONNECTION_AGE_MAX_S + CONNECTION_AGE_JITTER_S / 2
+    lasts = limits.CONNECTION_AGE_MAX_S + limits.CONNECTION_AGE_JITTER_S / 2
     await asyncio.sleep(lasts - 1)
     assert socket.is_open
     await asyncio.sleep(2)
@@ -114,7 +114,7 @@ def test_the_error_comes_before_the_closing(reason: str) -> None:
 
 
 @with_world(chance=0.5)
-async def test_7_7_a_drain_tells_everyone_with_a_spread_delay_and_closes_the_idle(world: World) -> None:
+async def test_a_drain_tells_everyone_with_a_spread_delay_and_closes_the_idle(world: World) -> None:
     _, socket = await world.connect()
     await world.gateway.drain()
     assert socket.closing is not None
@@ -125,7 +125,7 @@ async def test_7_7_a_drain_tells_everyone_with_a_spread_delay_and_closes_the_idl
 
 
 @with_world
-async def test_7_9_accepted_requests_are_answered_after_the_closing_and_pushes_are_not_sent(world: World) -> None:
+async def test_accepted_requests_are_answered_after_the_closing_and_pushes_are_not_sent(world: World) -> None:
     connection, socket = await world.synced([1])
     await ask(connection, a_send())
     draining = asyncio.ensure_future(world.gateway.drain())
@@ -140,7 +140,7 @@ async def test_7_9_accepted_requests_are_answered_after_the_closing_and_pushes_a
 
 
 @with_world
-async def test_7_7_requests_during_a_drain_are_refused_and_acks_are_taken(world: World) -> None:
+async def test_requests_during_a_drain_are_refused_and_acks_are_taken(world: World) -> None:
     connection, socket = await world.synced([1, 2])
     await ask(connection, a_send())
     draining = asyncio.ensure_future(world.gateway.drain())
@@ -154,7 +154,7 @@ async def test_7_7_requests_during_a_drain_are_refused_and_acks_are_taken(world:
 
 
 @with_world
-async def test_7_7_a_drain_ends_after_30_seconds_whatever_is_in_progress(world: World) -> None:
+async def test_a_drain_ends_after_30_seconds_whatever_is_in_progress(world: World) -> None:
     connection, socket = await world.connect()
     await ask(connection, a_send())
     started = world.clock.monotonic()

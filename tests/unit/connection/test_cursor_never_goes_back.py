@@ -1,11 +1,11 @@
-"""What a connection was sent stays counted (W1): after a store has lost slots, no message leaves a second time."""
+"""What a connection was sent stays counted: after a store has lost slots, no message leaves a second time."""
 
 import asyncio
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from seriatim.connection.chat_cursor import ChatCursor, Phase
+from seriatim.connection.session.chat_cursor import ChatCursor, Phase
 from tests.unit.connection.doubles import CHAT, a_receipt
 from tests.unit.connection.kit import World, a_delivery, a_send, a_sync, ask, turns, with_world
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from seriatim.connection.chat_cursor import ChatCursor, Pushed, Queued
+from seriatim.connection.session.chat_cursor import ChatCursor, Pushed, Queued
 
 CHAT = "chat_a"
 

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from seriatim.connection.door import Receive, Scope, Send
+from seriatim.connection.listener.state import Receive, Scope, Send
 from tests.unit.connection.doubles import FakeClock
 from tests.unit.connection.house import House, handshake, hello
 from tests.unit.connection.kit import virtual_time

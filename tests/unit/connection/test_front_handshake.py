@@ -1,4 +1,4 @@
-"""Every row of the handshake's table (spec/websocket.md 1.1 and 1.2), over real sockets."""
+"""Every row of the handshake's table (docs/spec/websocket.md#connecting), over real sockets."""
 
 import asyncio
 import base64
@@ -6,7 +6,7 @@ import base64
 import pytest
 from websockets.asyncio.client import connect
 
-from seriatim.connection import attempts
+from seriatim.connection.listener import attempts
 from seriatim.domain import limits
 from seriatim.domain.addresses import parse_networks
 from tests.unit.connection.house import (
@@ -365,7 +365,7 @@ def test_a_window_begins_with_the_first_attempt_and_ends_after_a_minute() -> Non
 
 
 def test_the_table_of_attempts_is_bounded_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attempts, "ATTEMPT_KEYS_MAX", 2)
+    monkeypatch.setattr(limits, "ATTEMPT_KEYS_MAX", 2)
     table = attempts.Attempts(1)
     for now, key in enumerate(("a", "b", "c")):
         assert table.add(key, float(now)) is None

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from seriatim.connection.door import Receive, Scope, Send
+from seriatim.connection.listener.state import Receive, Scope, Send
 from tests.unit.connection.doubles import UUID
 from tests.unit.connection.house import answer, hello, house, on_both_loops, read_all, until
 

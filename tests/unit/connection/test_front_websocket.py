@@ -10,7 +10,6 @@ import pytest
 from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
-from seriatim.connection import outbound
 from seriatim.domain import limits
 from seriatim.protocol.frames import CloseReason
 from tests.unit.connection.doubles import CHAT, UUID
@@ -355,7 +354,7 @@ async def test_pongs_to_a_client_that_does_not_read_do_not_pile_up() -> None:
 @on_both_loops
 async def test_a_client_that_stops_reading_is_warned_and_then_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """And the buffer never exceeds its bound; when it reads again it finds the warning, then the reason."""
-    monkeypatch.setattr(outbound, "SLOW_CONSUMER_GRACE_S", 0.4)
+    monkeypatch.setattr(limits, "SLOW_CONSUMER_GRACE_S", 0.4)
     monkeypatch.setattr(limits, "CLOSE_WAIT_S", 0.05)
     async with house() as home, home.client() as socket:
         socket.transport.pause_reading()

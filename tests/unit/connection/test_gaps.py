@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seriatim.connection.gaps import Gaps
+from seriatim.connection.gap_timer import Gaps
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, OutcomeUnknown
 from tests.unit.connection.doubles import CHAT, a_receipt

@@ -1,6 +1,6 @@
 """S30: at most 100 requests of a connection are in progress; a queue that stays full ends the connection."""
 
-from seriatim.connection.inbound import Inbound
+from seriatim.connection.session.inbound import Inbound
 
 
 def full(now: float = 0.0) -> Inbound:

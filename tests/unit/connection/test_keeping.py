@@ -4,13 +4,13 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from seriatim.connection.observe import Unobserved
-from seriatim.connection.probe import Probe
-from seriatim.connection.registration import Registrations
+from seriatim.connection.head_probe import Probe
+from seriatim.connection.observer import GatewayObserver
+from seriatim.connection.registrations import Registrations
+from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.domain.limits import PROBE_CHATS_MAX
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.directory import Registration
 from tests.unit.connection.doubles import CHAT, FakeDurability, FakePush
 from tests.unit.connection.kit import World, a_sync, ask, turns, virtual_time, with_world
@@ -28,7 +28,7 @@ async def test_h9_after_a_wipe_every_connection_is_registered_again_within_one_h
 
 
 @with_world
-async def test_7_3_a_failed_refresh_closes_nobody_and_the_next_one_heals(world: World) -> None:
+async def test_a_failed_refresh_closes_nobody_and_the_next_one_heals(world: World) -> None:
     connection, socket = await world.connect()
     world.directory.registered.clear()
     world.directory.failure = OutcomeUnknown("away")
@@ -50,7 +50,7 @@ async def test_a_connection_that_left_is_not_registered_again(world: World) -> N
 @virtual_time
 async def test_w2_a_renewal_that_crosses_the_end_of_its_connection_and_is_applied_last_revives_nothing() -> None:
     registry, wire = MemoryRegistry(), _LateWire()
-    registrations = Registrations(MemoryDirectory(registry, wire, lambda: 0), FakePush(), Unobserved())
+    registrations = Registrations(MemoryDirectory(registry, wire, lambda: 0), FakePush(), GatewayObserver())
     phone, laptop = _registration("phone"), _registration("laptop")
     await registrations.add(phone)
     await registrations.add(laptop)
@@ -95,7 +95,7 @@ def _registration(connection_id: str) -> Registration:
 
 
 @with_world
-async def test_7_6_after_an_interruption_it_registers_and_probes_at_once(world: World) -> None:
+async def test_after_an_interruption_it_registers_and_probes_at_once(world: World) -> None:
     connection, socket = await world.synced([1])
     world.gateway.interrupted()
     world.directory.registered.clear()
@@ -162,21 +162,21 @@ class _Ear:
 @virtual_time
 async def test_a_probe_asks_in_bounded_portions_and_a_failed_one_does_not_stop_the_others() -> None:
     durability, ear = FakeDurability(), _Ear()
-    probe = Probe(durability, Unobserved())
-    for number in range(PROBE_CHATS_MAX * 2 + 1):
+    probe = Probe(durability, GatewayObserver())
+    for number in range(limits.PROBE_CHATS_MAX * 2 + 1):
         durability.chats[f"chat_{number}"] = [number + 1]
         probe.watch(f"chat_{number}", ear)
     durability.failures = [OutcomeUnknown("away")]
     await probe.look()
-    assert [len(chats) for chats in durability.heads_asked] == [PROBE_CHATS_MAX, PROBE_CHATS_MAX, 1]
-    assert len(ear.heard) == PROBE_CHATS_MAX + 1
+    assert [len(chats) for chats in durability.heads_asked] == [limits.PROBE_CHATS_MAX, limits.PROBE_CHATS_MAX, 1]
+    assert len(ear.heard) == limits.PROBE_CHATS_MAX + 1
 
 
 @virtual_time
 async def test_who_stops_watching_hears_nothing_more() -> None:
     durability, ear, other = FakeDurability(), _Ear(), _Ear()
     durability.chats[CHAT] = [1]
-    probe = Probe(durability, Unobserved())
+    probe = Probe(durability, GatewayObserver())
     probe.watch(CHAT, ear)
     probe.watch(CHAT, other)
     probe.unwatch(CHAT, ear)

@@ -1,4 +1,4 @@
-"""Chats that a connected user has joined: their messages are seen within the bound of the probe, pushed or not (B3)."""
+"""Chats that a connected user has joined: their messages are seen within the bound of the probe, pushed or not (H9)."""
 
 import asyncio
 

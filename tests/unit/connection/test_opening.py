@@ -1,4 +1,7 @@
-"""From the handshake to the greeting: what must have happened before a client may sync (websocket.md 1.3)."""
+"""From the handshake to the greeting: what must have happened before a client may sync.
+
+See docs/spec/websocket.md#greeting.
+"""
 
 import asyncio
 

@@ -1,6 +1,6 @@
 """S26 and H17 in the small: bounds, marks and order of the outbound buffer."""
 
-from seriatim.connection.outbound import Outbound, Pressure
+from seriatim.connection.session.outbound import Outbound, Pressure
 
 ALL = 1 << 30
 

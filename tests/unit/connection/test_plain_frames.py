@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from seriatim.connection.chat_cursor import ChatCursor, Queued, Shelf
-from seriatim.connection.connection import Connection
-from seriatim.connection.door import Door
-from seriatim.connection.tasks import TurnEnd
-from seriatim.connection.websocket import WebSocket, frame_size
+from seriatim.connection.listener.state import Door
+from seriatim.connection.listener.ws_socket import WebSocket, frame_size
+from seriatim.connection.session.chat_cursor import ChatCursor, Queued, Shelf
+from seriatim.connection.session.connection import Connection
+from seriatim.connection.task_group import TurnEnd
 from tests.unit.connection.kit import turns, virtual_time
 
 # --- WebSocket frames -------------------------------------------------------------------------------------------------

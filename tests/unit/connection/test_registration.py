@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from seriatim.connection.observe import Unobserved
-from seriatim.connection.registration import Registrations, is_older
+from seriatim.connection.observer import GatewayObserver
+from seriatim.connection.registrations import Registrations, is_older
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.engines.memory.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.memory.push import MemoryChannels, MemoryPush
+from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush
 from seriatim.ports.directory import Registration
 from tests.support.rest import FailingWire
 
 
-class Failures(Unobserved):
+class Failures(GatewayObserver):
     def __init__(self) -> None:
         self.seen: list[str] = []
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seriatim.connection.request import address_of, split_target
+from seriatim.connection.listener.request import address_of, split_target
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from itertools import pairwise
 
 import msgspec
 
-from seriatim.connection.connection import Connection
-from seriatim.connection.observe import FrontUnobserved
-from seriatim.connection.revocation import Recheck
+from seriatim.connection.observer import ListenerObserver
+from seriatim.connection.session.connection import Connection
+from seriatim.connection.session_recheck import Recheck
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable, Unauthorized
 from seriatim.domain.tokens import Claims, new_claims
@@ -39,7 +39,7 @@ class Registrar:
             raise Unauthorized("this session was ended", details={"reason": "token_revoked"})
 
 
-class Counted(FrontUnobserved):
+class Counted(ListenerObserver):
     unknown = 0
 
     def revocation_unknown(self) -> None:

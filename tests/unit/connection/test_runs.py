@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from seriatim.connection.connection import Connection
-from seriatim.domain.limits import GAP_WAIT_S, HELD_MESSAGES_MAX, OUTBOUND_FRAMES_MAX
+from seriatim.connection.session.connection import Connection
+from seriatim.domain import limits
 from seriatim.domain.message import Receipt
 from seriatim.ports.push import CloseOrder, Delivery
 from seriatim.protocol.frames import MessageFrame
@@ -70,7 +70,7 @@ async def test_h2_what_is_missing_in_a_run_is_read_back_and_keeps_the_rest_waiti
     world.deliver_run(a_delivery(connection, 2, 1), a_delivery(connection, 4, 3), a_delivery(connection, 5, 4))
     await turns()
     assert socket.messages == [2]
-    await asyncio.sleep(2 * GAP_WAIT_S)
+    await asyncio.sleep(2 * limits.GAP_WAIT_S)
     assert socket.messages == [2, 3, 4, 5]
 
 
@@ -80,7 +80,7 @@ async def test_h2_a_gap_that_the_rest_of_its_run_closes_costs_no_read(world: Wor
     world.deliver_run(a_delivery(connection, 3, 2), a_delivery(connection, 2, 1))
     await turns()
     assert socket.messages == [2, 3]
-    await asyncio.sleep(2 * GAP_WAIT_S)
+    await asyncio.sleep(2 * limits.GAP_WAIT_S)
     assert world.durability.reads == []
 
 
@@ -88,10 +88,10 @@ async def test_h2_a_gap_that_the_rest_of_its_run_closes_costs_no_read(world: Wor
 async def test_h17_a_run_longer_than_the_buffer_fills_it_and_no_more_and_the_rest_is_read_back(world: World) -> None:
     connection, socket = await world.synced([1])
     socket.room = False
-    last = OUTBOUND_FRAMES_MAX + 50
+    last = limits.OUTBOUND_FRAMES_MAX + 50
     world.deliver_run(*(a_delivery(connection, sequence, sequence - 1) for sequence in range(2, last + 1)))
     await turns()
-    assert connection.waiting == OUTBOUND_FRAMES_MAX
+    assert connection.waiting == limits.OUTBOUND_FRAMES_MAX
     socket.room = True
     connection.writable()
     await turns(200)
@@ -108,7 +108,7 @@ async def test_h17_a_run_that_sets_free_what_waited_in_many_chats_fills_the_buff
         await ask(connection, a_sync(1, chat_id))
     socket.writes.clear()
     socket.room = False
-    held = range(3, 3 + HELD_MESSAGES_MAX)
+    held = range(3, 3 + limits.HELD_MESSAGES_MAX)
     world.deliver_run(*(a_delivery(connection, each, each - 1, chat_id) for chat_id in others for each in held))
     world.deliver_run(*(a_delivery(connection, each, each - 1) for each in range(2, 502)))
     assert connection.waiting == 500
@@ -116,7 +116,7 @@ async def test_h17_a_run_that_sets_free_what_waited_in_many_chats_fills_the_buff
         *(a_delivery(connection, 2, 1, chat_id) for chat_id in others),
         *(a_delivery(connection, each, each - 1) for each in range(502, 752)),
     )
-    assert connection.waiting == OUTBOUND_FRAMES_MAX
+    assert connection.waiting == limits.OUTBOUND_FRAMES_MAX
     socket.room = True
     connection.writable()
     await asyncio.sleep(5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seriatim.connection.upgrade import refusal_of
+from seriatim.connection.listener.handshake import refusal_of
 from seriatim.domain.errors import OutcomeUnknown, RateLimited, SeriatimError, ServiceUnavailable, Unauthorized
 
 

@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from seriatim.cli.main import main
-from seriatim.runtime.sources import PREFIX
+from seriatim.runtime.config.sources import PREFIX
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 TOKEN = "a-word-of-ours"

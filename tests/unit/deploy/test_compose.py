@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from seriatim.operations.topics import PROFILES, defaults
-from seriatim.runtime.cluster import END_S
-from seriatim.runtime.dynamodb import StorePlace
-from seriatim.runtime.roles import ALL_ROLES
-from seriatim.runtime.settings import DNS, ENGINE_USERS, address, all_settings
+from seriatim.runtime.config.roles import ALL_ROLES
+from seriatim.runtime.config.settings import DNS, ENGINE_USERS, address, all_settings
+from seriatim.runtime.server.cluster import END_S
+from seriatim.runtime.wiring.dynamodb import DynamoDbUrl
 from tests.unit.deploy.manifests import DEPLOY, Block, compose, config_check, flags, parse, seconds
 from tools.engines.install import DYNAMODB, KAFKA
 from tools.engines.kafka import SETTINGS
@@ -49,7 +49,7 @@ def test_a_service_runs_a_command_that_there_is(service: str) -> None:
 
 
 def test_the_tools_work_on_the_engines_that_the_roles_use() -> None:
-    place = StorePlace.parse(SERVICES["ingest"]["environment"]["SERIATIM_STORE"])
+    place = DynamoDbUrl.parse(SERVICES["ingest"]["environment"]["SERIATIM_STORE"])
     made = " ".join(SERVICES["tables"]["command"])
     assert f"--url {place.endpoint} --region {place.region}" in made
     assert ("--prefix" in made) == bool(place.prefix)

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from seriatim import __version__
-from seriatim.domain.limits import START_PATIENCE_S
+from seriatim.domain import limits
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.keys.key_folder import KeyFolder
-from seriatim.engines.memory.system_clock import SystemClock
 from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.event_log import MESSAGES
-from seriatim.runtime.cluster import END_S
-from seriatim.runtime.dynamodb import StorePlace
-from seriatim.runtime.roles import ALL_ROLES
-from seriatim.runtime.settings import DNS, ENGINE_USERS, address, all_settings
-from seriatim.runtime.watch import Watch
+from seriatim.runtime.config.roles import ALL_ROLES
+from seriatim.runtime.config.settings import DNS, ENGINE_USERS, address, all_settings
+from seriatim.runtime.server.cluster import END_S
+from seriatim.runtime.server.health import ProcessHealth
+from seriatim.runtime.wiring.dynamodb import DynamoDbUrl
 from tests.unit.deploy.manifests import (
     DEPLOY,
     Block,
@@ -90,7 +90,7 @@ def test_a_container_runs_a_command_that_there_is(name: str) -> None:
 
 
 def test_the_jobs_work_on_the_tables_and_topics_that_the_roles_use() -> None:
-    place = StorePlace.parse(environment(WORKLOADS["ingest"])["SERIATIM_STORE"])
+    place = DynamoDbUrl.parse(environment(WORKLOADS["ingest"])["SERIATIM_STORE"])
     words = container(JOBS["tables"])["args"]
     assert words[2:] == ["--region", place.region, "--prefix", place.prefix]
     assert container(JOBS["topics"])["args"][2:] == ["--url", "$(SERIATIM_EVENTS)", "--profile", "cluster"]
@@ -108,7 +108,7 @@ def test_ports_are_those_on_which_the_role_listens(role: str) -> None:
 
 @pytest.mark.parametrize("role", ALL_ROLES)
 def test_probes_ask_what_every_role_answers_on_its_internal_port(role: str) -> None:
-    routes = [path for _, path in Watch.routes(_Anything())]
+    routes = [path for _, path in ProcessHealth.routes(_Anything())]
     for probe, path in (
         ("livenessProbe", "/health"),
         ("startupProbe", "/health"),
@@ -117,10 +117,10 @@ def test_probes_ask_what_every_role_answers_on_its_internal_port(role: str) -> N
         assert container(WORKLOADS[role])[probe]["httpGet"] == {"path": path, "port": "internal"}
         assert path in routes
     startup = container(WORKLOADS[role])["startupProbe"]
-    assert startup["periodSeconds"] * startup["failureThreshold"] > START_PATIENCE_S
+    assert startup["periodSeconds"] * startup["failureThreshold"] > limits.START_PATIENCE_S
 
 
-class _Anything(Watch):
+class _Anything(ProcessHealth):
     """Knows its routes, and nothing else."""
 
     def __init__(self) -> None:

@@ -7,19 +7,19 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.engines.dynamodb.catalog import DynamoRoster
-from seriatim.engines.dynamodb.control import DynamoTableControl
 from seriatim.engines.dynamodb.inspection import DynamoInspection
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.dynamodb.reading import Reader
 from seriatim.engines.dynamodb.store import Rows, Store
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.operations.counters import CounterDoctor
-from seriatim.operations.permissions import GRANTS, READS, Grant
+from seriatim.engines.dynamodb.table_control import DynamoTableControl
+from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.operations.counter_repair import CounterRepairer
+from seriatim.operations.permissions import GRANTS, READS, TablePermission
 from seriatim.operations.tables import TABLES, create, definitions, verify
-from seriatim.runtime.distributed import DistributedWorld
-from seriatim.runtime.metrics import Metrics
-from seriatim.runtime.roles import ALL_ROLES, Role
-from seriatim.runtime.settings import ENGINE_USERS, Settings
+from seriatim.runtime.config.roles import ALL_ROLES, ProcessRole
+from seriatim.runtime.config.settings import ENGINE_USERS, Settings
+from seriatim.runtime.telemetry.metrics import Metrics
+from seriatim.runtime.wiring.distributed import DistributedEngineSet
 from tests.contract import (
     catalog_suite,
     codes_suite,
@@ -132,7 +132,7 @@ async def test_a_lost_counter_is_repaired_with_exactly_the_rights_of_that_tool(
         police = PolicedClient(engine.client, "counters", prefix=PREFIX)
         store = Store(police, clock, prefix=PREFIX)
         assert (await DynamoRoster(store).members(CHAT, timeout_s=5)).user_ids  # the tool looks first
-        doctor = CounterDoctor(DynamoMessageLog(store), clock, highest_published=lambda chat_id: 1)
+        doctor = CounterRepairer(DynamoMessageLog(store), clock, highest_published=lambda chat_id: 1)
         repair = await doctor.repair(CHAT, margin=1)
     finally:
         await engine.close()
@@ -170,8 +170,10 @@ def test_nobody_may_delete_a_counter_or_a_message_or_use_a_table_that_is_not_our
 
 @pytest.mark.parametrize("name", GRANTS)
 def test_a_grant_names_a_table_and_an_index_that_there_are(name: str) -> None:
-    known = [_resource(Grant(table.name, ())) for table in TABLES]
-    known += [_resource(Grant(table.name, (), index=index.name)) for table in TABLES for index in table.indexes]
+    known = [_resource(TablePermission(table.name, ())) for table in TABLES]
+    known += [
+        _resource(TablePermission(table.name, (), index=index.name)) for table in TABLES for index in table.indexes
+    ]
     assert [_resource(grant) for grant in GRANTS[name] if _resource(grant) not in known] == []
 
 
@@ -203,15 +205,15 @@ def test_a_transaction_needs_what_its_parts_need() -> None:
 async def test_fanout_has_nothing_to_write_with(tmp_path: Path) -> None:
     nowhere = "127.0.0.1:1"
     settings = Settings(
-        roles=(Role.FANOUT,),
+        roles=(ProcessRole.FANOUT,),
         store=f"dynamodb://?endpoint=http://{nowhere}",
         events=f"kafka://{nowhere}",
         directory=f"redis://{nowhere}",
         data=str(tmp_path),
     )
-    world = await DistributedWorld.open(settings, Metrics("here", settings.here), SystemClock(), "run")
+    world = await DistributedEngineSet.open(settings, Metrics("here", settings.here), SystemClock(), "run")
     try:
-        roster = world.for_fanout("group", "consumer").roster
+        roster = world.fanout_ports("group", "consumer").roster
         assert type(roster) is DynamoRoster
         assert type(roster._store) is Rows
     finally:
@@ -228,7 +230,7 @@ def _granted(role: str) -> list[Need]:
     return sorted((action, _resource(grant)) for grant in GRANTS[role] for action in grant.actions)
 
 
-def _resource(grant: Grant) -> str:
+def _resource(grant: TablePermission) -> str:
     return grant.table if grant.index is None else f"{grant.table}/index/{grant.index}"
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from seriatim.engines.dynamodb.client import Request
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.dynamodb.message_rows import message_item
+from seriatim.engines.dynamodb.rows.messages import message_item
+from seriatim.engines.dynamodb.transport.client import Request
 from seriatim.ports.message_log import MessageLog
 from tests.contract.store_data import BOB, CHAT, NOW_MS, T_S, allocate, entry, found_group, message, persist
 from tests.contract.store_engines import DynamoEngine

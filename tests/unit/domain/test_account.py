@@ -1,4 +1,4 @@
-"""What a phone number, a code and a name may be: spec/rest.md section 1.4."""
+"""What a phone number, a code and a name may be: docs/spec/rest.md#limits."""
 
 import hashlib
 
@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seriatim.domain import limits
 from seriatim.domain.account import is_clean, is_code, is_display_name, is_phone_number, phone_hash
-from seriatim.domain.limits import DISPLAY_NAME_CHARS_MAX
 
 
 @pytest.mark.parametrize("number", ["+1234567", "+491511234567", "+123456789012345"])
@@ -61,8 +61,8 @@ def test_a_code_is_six_ascii_digits() -> None:
 def test_a_display_name_has_one_to_64_characters() -> None:
     assert not is_display_name("")
     assert is_display_name("A")
-    assert is_display_name("\N{SNOWMAN}" * DISPLAY_NAME_CHARS_MAX)  # characters, not bytes
-    assert not is_display_name("A" * (DISPLAY_NAME_CHARS_MAX + 1))
+    assert is_display_name("\N{SNOWMAN}" * limits.DISPLAY_NAME_CHARS_MAX)  # characters, not bytes
+    assert not is_display_name("A" * (limits.DISPLAY_NAME_CHARS_MAX + 1))
     assert not is_display_name(" Ann")
 
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import Breaker, BreakerState
+from seriatim.domain.circuit_breaker import Breaker, BreakerState
 
 
 def test_s28_a_new_breaker_is_closed_and_admits_everything() -> None:

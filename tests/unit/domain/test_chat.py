@@ -1,4 +1,4 @@
-"""Who may do what in a chat: the permission matrix of spec/rest.md section 4.4, cell by cell."""
+"""Who may do what in a chat: the permission matrix of docs/spec/rest.md#permissions, cell by cell."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Events, written and read back: spec/data.md sections 3.4 and 3.5 (S37)."""
+"""Events, written and read back: docs/spec/data.md#envelope-and-events (S37)."""
 
 import contextlib
 import json
@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Role
 from seriatim.domain.errors import Refused
 from seriatim.domain.events import (
@@ -24,7 +25,6 @@ from seriatim.domain.events import (
     membership_changed,
     message_persisted,
 )
-from seriatim.domain.limits import SEQUENCE_MAX
 from seriatim.domain.message import Message
 
 TIME = "2026-01-30T14:30:00.000Z"
@@ -181,9 +181,9 @@ def test_what_is_unknown_is_written_as_null_and_read_as_none() -> None:
 
 @given(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=200),
-    st.integers(1, SEQUENCE_MAX),
-    st.none() | st.integers(0, SEQUENCE_MAX),
-    st.none() | st.integers(0, SEQUENCE_MAX),
+    st.integers(1, limits.SEQUENCE_MAX),
+    st.none() | st.integers(0, limits.SEQUENCE_MAX),
+    st.none() | st.integers(0, limits.SEQUENCE_MAX),
 )
 def test_any_message_survives_the_log_unchanged(
     content: str, sequence: int, prev_sequence: int | None, members_version: int | None
@@ -296,7 +296,7 @@ def test_an_unknown_type_or_a_broken_envelope_is_bad(envelope: dict[str, object]
         decode(KEY, _changed(GOLDEN_MESSAGE, envelope=envelope))
 
 
-@pytest.mark.parametrize("sequence", [0, -1, SEQUENCE_MAX + 1, 1.5, "47", None, True])
+@pytest.mark.parametrize("sequence", [0, -1, limits.SEQUENCE_MAX + 1, 1.5, "47", None, True])
 def test_a_sequence_is_a_positive_integer(sequence: object) -> None:
     with pytest.raises(BadEvent) as caught:
         decode(KEY, _changed(GOLDEN_MESSAGE, payload={"sequence": sequence}))

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry, Resource
 
 from seriatim.domain.events import ChatCreated, Event, MembershipChanged, MessagePersisted, decode
-from seriatim.operations.schemas import check
+from seriatim.operations.event_schemas import check
 from tests.unit.domain.test_event_schemas import ENVELOPE, EVENTS, PAYLOADS, SCHEMAS, VALIDATOR
 
 Json = dict[str, Any]

@@ -1,4 +1,7 @@
-"""A dead letter tells a person everything about the record it holds, and can always be written (spec/data.md 3.4)."""
+"""A dead letter tells a person everything about the record it holds, and can always be written.
+
+What it holds: docs/spec/data.md#dead-letters.
+"""
 
 import json
 from base64 import b64decode
@@ -7,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from seriatim.domain.letters import letter_key, letter_partition, letter_value
-from seriatim.domain.limits import LETTER_REASON_CHARS_MAX, LETTER_VALUE_BYTES_MAX
+from seriatim.domain import limits
+from seriatim.domain.dead_letter import letter_key, letter_partition, letter_value
 
 
 def letter(
@@ -65,23 +68,23 @@ def test_a_key_that_is_no_text_is_kept_as_base64() -> None:
 
 
 def test_a_value_that_just_fits_is_not_cut() -> None:
-    record = letter(value=b"x" * LETTER_VALUE_BYTES_MAX)["original_record"]
-    assert len(b64decode(record["value"])) == LETTER_VALUE_BYTES_MAX
+    record = letter(value=b"x" * limits.LETTER_VALUE_BYTES_MAX)["original_record"]
+    assert len(b64decode(record["value"])) == limits.LETTER_VALUE_BYTES_MAX
     assert "value_truncated" not in record
     assert "value_sha256" not in record
 
 
 def test_a_value_too_large_is_cut_and_carries_the_digest_of_the_whole() -> None:
-    whole = b"x" * LETTER_VALUE_BYTES_MAX + b"tail"
+    whole = b"x" * limits.LETTER_VALUE_BYTES_MAX + b"tail"
     record = letter(value=whole)["original_record"]
-    assert b64decode(record["value"]) == whole[:LETTER_VALUE_BYTES_MAX]
+    assert b64decode(record["value"]) == whole[: limits.LETTER_VALUE_BYTES_MAX]
     assert record["value_truncated"] is True
     assert record["value_sha256"] == sha256(whole).hexdigest()
 
 
 def test_a_reason_that_json_cannot_carry_or_that_has_no_end_still_makes_a_letter() -> None:
     assert letter(reason="ValueError: \ud800")["dlq_metadata"]["failure_reason"] == "ValueError: ?"
-    assert len(letter(reason="x" * 100_000)["dlq_metadata"]["failure_reason"]) == LETTER_REASON_CHARS_MAX
+    assert len(letter(reason="x" * 100_000)["dlq_metadata"]["failure_reason"]) == limits.LETTER_REASON_CHARS_MAX
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Buckets, partitions and owners: the vectors of spec/data.md section 3.2, and what moves when something changes."""
+"""Buckets, partitions and owners: the vectors of docs/spec/data.md#partitioner, and what moves when."""
 
 import subprocess
 import sys
@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.domain.limits import BUCKETS
-from seriatim.domain.partition import bucket, murmur2, owner, partition
+from seriatim.domain.sharding import bucket, murmur2, owner, partition
 
 KAFKA = [
     ("21", -973932308),
@@ -55,13 +55,13 @@ def test_the_hash_is_an_unsigned_32_bit_number(data: bytes) -> None:
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_every_key_has_a_bucket_and_the_cache_repeats_it(key: str) -> None:
-    assert bucket(key) == bucket(key) == (murmur2(key.encode()) & 0x7FFFFFFF) % BUCKETS
+    assert bucket(key) == bucket(key) == (murmur2(key.encode()) & 0x7FFFFFFF) % limits.BUCKETS
 
 
 def test_s33_doubling_the_partitions_keeps_every_bucket_and_moves_half_of_them_to_the_new_partitions() -> None:
     keys = _a_key_of_every_bucket()
     moved = [key for key in keys if partition(key, 64) != partition(key, 128)]
-    assert len(moved) == BUCKETS // 2
+    assert len(moved) == limits.BUCKETS // 2
     assert all(partition(key, 128) == partition(key, 64) + 64 for key in moved)
 
 
@@ -74,27 +74,27 @@ def test_s33_all_chats_of_a_bucket_share_a_partition_whatever_the_count() -> Non
 
 def test_removing_a_process_moves_only_its_own_buckets() -> None:
     without = [name for name in PROCESSES if name != "ingest-2"]
-    before = [owner(each, PROCESSES) for each in range(BUCKETS)]
-    after = [owner(each, without) for each in range(BUCKETS)]
+    before = [owner(each, PROCESSES) for each in range(limits.BUCKETS)]
+    after = [owner(each, without) for each in range(limits.BUCKETS)]
     assert "ingest-2" in before
     assert all(now == then for then, now in zip(before, after, strict=True) if then != "ingest-2")
 
 
 def test_a_new_process_takes_buckets_and_gives_none_away() -> None:
-    before = [owner(each, PROCESSES) for each in range(BUCKETS)]
-    after = [owner(each, [*PROCESSES, "ingest-5"]) for each in range(BUCKETS)]
+    before = [owner(each, PROCESSES) for each in range(limits.BUCKETS)]
+    after = [owner(each, [*PROCESSES, "ingest-5"]) for each in range(limits.BUCKETS)]
     moved = [now for then, now in zip(before, after, strict=True) if then != now]
     assert moved
     assert all(now == "ingest-5" for now in moved)
 
 
 def test_processes_share_the_buckets_evenly() -> None:
-    owners = [owner(each, PROCESSES) for each in range(BUCKETS)]
-    fair = BUCKETS / len(PROCESSES)
+    owners = [owner(each, PROCESSES) for each in range(limits.BUCKETS)]
+    fair = limits.BUCKETS / len(PROCESSES)
     assert all(0.85 * fair < owners.count(name) < 1.15 * fair for name in PROCESSES)
 
 
-@given(st.permutations(PROCESSES), st.integers(0, BUCKETS - 1))
+@given(st.permutations(PROCESSES), st.integers(0, limits.BUCKETS - 1))
 def test_the_owner_does_not_depend_on_the_order_of_the_list(names: list[str], key_bucket: int) -> None:
     assert owner(key_bucket, names) == owner(key_bucket, PROCESSES)
 
@@ -112,7 +112,7 @@ def test_the_owner_is_the_same_on_every_machine_and_in_every_release() -> None:
 
 def test_neither_bucket_nor_owner_depends_on_the_seed_of_pythons_own_hash() -> None:
     program = (
-        "from seriatim.domain.partition import bucket, owner;"
+        "from seriatim.domain.sharding import bucket, owner;"
         f"print([owner(b, {PROCESSES!r}) for b in range(50)], [bucket(f'chat_{{n}}') for n in range(50)])"
     )
     answers = [_run(program, seed) for seed in ("0", "1")]
@@ -127,7 +127,7 @@ def test_a_chat_without_any_process_is_refused_for_now() -> None:
 def _a_key_of_every_bucket() -> list[str]:
     found: dict[int, str] = {}
     number = 0
-    while len(found) < BUCKETS:
+    while len(found) < limits.BUCKETS:
         key = f"chat_{number}"
         found.setdefault(bucket(key), key)
         number += 1

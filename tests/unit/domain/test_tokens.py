@@ -1,4 +1,4 @@
-"""Access tokens and refresh tokens: spec/rest.md sections 2.1 and 2.4."""
+"""Access tokens and refresh tokens: docs/spec/rest.md#signing-in."""
 
 import hashlib
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""B2: what fails in one chat, one call or one moment refuses no send of a chat that does not depend on it."""
+"""H26: what fails in one chat, one call or one moment refuses no send of a chat that does not depend on it."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import pytest
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import BreakerState
+from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.domain.errors import InternalError, OutcomeUnknown, OutOfTime, ServerBusy, ServiceUnavailable
 from seriatim.domain.message import Receipt
-from seriatim.engines.memory.message_log import MemoryMessageLog
 from seriatim.ports.message_log import Lookup
+from seriatim.simulation.stores.message_log import MemoryMessageLog
 from tests.support.bench import CHAT, Bench, Node, Outcome, draft, simulate, simulated
 from tests.support.wire import LOST_REQUEST, Fate
 

@@ -16,11 +16,11 @@ from seriatim.domain.errors import (
     ServiceUnavailable,
 )
 from seriatim.domain.message import Receipt
-from seriatim.engines.memory import one_step
-from seriatim.engines.memory.event_log import MemoryBroker
-from seriatim.engines.memory.one_step import MemoryStep
 from seriatim.ports.event_log import Event
 from seriatim.ports.message_log import Entry, Key
+from seriatim.simulation.stores import atomic_store
+from seriatim.simulation.stores.atomic_store import MemoryStep
+from seriatim.simulation.stores.event_log import MemoryBroker
 from tests.support.bench import CHAT, EVE, Bench, Node, draft, simulated
 from tests.support.wire import LOST_REQUEST, THROTTLED, UNAVAILABLE, Fate, late
 
@@ -167,12 +167,12 @@ async def test_nobody_is_answered_while_the_step_is_being_decided(bench: Bench) 
 
 @contextmanager
 def steps_of(kind: type[MemoryStep]) -> Iterator[None]:
-    usual = one_step.MemoryStep
-    setattr(one_step, "MemoryStep", kind)  # noqa: B010  (a type is no variable, says mypy)
+    usual = atomic_store.MemoryStep
+    setattr(atomic_store, "MemoryStep", kind)  # noqa: B010  (a type is no variable, says mypy)
     try:
         yield
     finally:
-        setattr(one_step, "MemoryStep", usual)  # noqa: B010
+        setattr(atomic_store, "MemoryStep", usual)  # noqa: B010
 
 
 @simulated

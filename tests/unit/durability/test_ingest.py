@@ -3,7 +3,7 @@
 import asyncio
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import BreakerState
+from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.domain.errors import (
     BreakerOpen,
     Draining,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seriatim.domain.limits import KEY_LIFETIME_S
+from seriatim.domain import limits
 from seriatim.domain.times import milliseconds
 from tests.support.bench import Bench, Node, draft, simulate
 
@@ -18,7 +18,7 @@ def test_r3_a_retry_just_within_seven_days_is_not_stored_twice(one_step: bool) -
         node = bench.node(one_step=one_step)
         set_clock(node, node.clock.now_ms() // 1000 * 1000 + LATE_IN_A_SECOND_MS)
         first = await node.stored(draft(1))
-        end_ms = milliseconds(first.created_at) + 1000 * KEY_LIFETIME_S
+        end_ms = milliseconds(first.created_at) + 1000 * limits.KEY_LIFETIME_S
         set_clock(node, end_ms - ROOM_MS)
         again = await node.stored(draft(1))
         assert (again.deduplicated, again.sequence) == (True, 1)

@@ -7,7 +7,7 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
-from seriatim.durability.patience import persistently
+from seriatim.durability.deadline import persistently
 from tests.support.bench import Bench, Node, simulated
 
 

@@ -5,7 +5,7 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.domain.message import Message, Sealed
-from seriatim.durability.prefix import Prefix
+from seriatim.durability.stable_prefix import Prefix
 from tests.support.bench import CHAT, Bench, Node, simulate, simulated
 from tests.support.wire import (
     CONFLICT,

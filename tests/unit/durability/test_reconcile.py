@@ -3,7 +3,7 @@
 import asyncio
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import BreakerState
+from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.domain.errors import BreakerOpen
 from seriatim.domain.message import Receipt
 from tests.support.bench import CHAT, Bench, Node, draft, simulated

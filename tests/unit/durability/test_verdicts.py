@@ -1,9 +1,9 @@
-"""The outcome table of spec/data.md section 2, row by row, and the reading of cancelled transactions by index."""
+"""The table of docs/spec/data.md#accepting-a-message, row by row, and how cancelled transactions are read."""
 
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import InvalidMessage, NotAMember
 from seriatim.domain.message import Draft, Message, Sealed, content_digest
-from seriatim.durability.verdicts import Aftermath, Fresh, Hit, Refusal, judge, judge_cancelled
+from seriatim.durability.dedup import Aftermath, Fresh, Hit, Refusal, judge, judge_cancelled
 from seriatim.ports.message_log import Cancelled, Entry, Key, KeyTaken, Lookup, SenderGone, SlotTaken
 from tests.support.bench import ANN, BOB, CHAT, CID, draft
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.storage.folder import Folder
 from tests.support.real_engines import real_engines
 from tests.support.real_redis import Shard
 from tests.unit.engines.slow_disk import SlowDisk

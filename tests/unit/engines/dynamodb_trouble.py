@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.engines.dynamodb.client import Request
+from seriatim.engines.dynamodb.transport.client import Request
 from tests.contract.store_engines import DynamoEngine
 from tests.support.real_dynamodb import PATIENCE_S, PREFIX, CarefulClient, client_with_tables
 

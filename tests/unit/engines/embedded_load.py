@@ -11,9 +11,9 @@ from seriatim.domain.errors import AlreadyExists
 from seriatim.domain.message import TEXT, Message
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.event_log import MESSAGES, Event
 from seriatim.ports.message_log import Allocation, Entry
 

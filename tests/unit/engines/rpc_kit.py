@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from seriatim.domain.account import Session
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.message import Draft, Message, Receipt
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.rpc.dial import Dialer, Tls
-from seriatim.engines.rpc.durability import RpcDurability, rendezvous
-from seriatim.engines.rpc.finding import Finder, Listed
-from seriatim.engines.rpc.routing import Choice
-from seriatim.engines.rpc.server import DurabilityServer
+from seriatim.engines.grpc.chat_router import Choice
+from seriatim.engines.grpc.dial import Dialer, Tls
+from seriatim.engines.grpc.discovery import Finder, Listed
+from seriatim.engines.grpc.durability import RpcDurability, rendezvous
+from seriatim.engines.grpc.server import DurabilityServer
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
 
 SOON_S = 5.0

@@ -4,9 +4,9 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable
 
-from seriatim.engines.embedded.disk import Disk
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.view import Look, View
+from seriatim.engines.embedded.storage.disk import Disk
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.snapshot import Look, View
 
 ROW, OTHER, THIRD = b"Crow", b"Cother", b"Cthird"
 SOON_S = 5.0

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import (
     AlreadyAMember,
@@ -16,10 +17,9 @@ from seriatim.domain.errors import (
     OutcomeUnknown,
     SeriatimError,
 )
-from seriatim.domain.limits import CREATED_MEMBERS_MAX, GROUP_MEMBERS_MAX
 from seriatim.engines.dynamodb.catalog import DynamoCatalog
-from seriatim.engines.dynamodb.chat_rows import members_query
-from seriatim.engines.dynamodb.message_rows import members_sum
+from seriatim.engines.dynamodb.rows.chats import members_query
+from seriatim.engines.dynamodb.rows.messages import members_sum
 from seriatim.ports.catalog import Catalog
 from tests.contract.store_data import (
     ANN,
@@ -131,11 +131,11 @@ async def test_a_counter_lost_while_somebody_is_added_halts_the_change(engine: T
 
 
 async def test_the_last_place_is_given_once(engine: TroubledEngine) -> None:
-    await found_group(engine, members=_others(GROUP_MEMBERS_MAX - 2))
+    await found_group(engine, members=_others(limits.GROUP_MEMBERS_MAX - 2))
     others = DynamoCatalog(engine.client.store())
     engine.trouble.meanwhile["TransactWriteItems"] = lambda: add(CID, by=ANN)(others)
     assert await error_of(lambda: add(DAN, by=ANN)(engine.catalog())) is ChatFull
-    assert (await version_and_count(engine))[1] == GROUP_MEMBERS_MAX
+    assert (await version_and_count(engine))[1] == limits.GROUP_MEMBERS_MAX
 
 
 # --- the list and its version -----------------------------------------------------------------------------------------
@@ -198,39 +198,39 @@ def _members_request() -> dict[str, object]:
 
 
 async def test_a_group_that_fits_takes_one_transaction(engine: TroubledEngine) -> None:
-    await found_group(engine, members=_others(CREATED_MEMBERS_MAX - 1))
+    await found_group(engine, members=_others(limits.CREATED_MEMBERS_MAX - 1))
     assert engine.trouble.operations == ["TransactWriteItems"]
-    assert await version_and_count(engine) == (1, CREATED_MEMBERS_MAX)
+    assert await version_and_count(engine) == (1, limits.CREATED_MEMBERS_MAX)
 
 
 async def test_a_full_group_takes_two(engine: TroubledEngine) -> None:
-    await found_group(engine, members=_others(GROUP_MEMBERS_MAX - 1))
+    await found_group(engine, members=_others(limits.GROUP_MEMBERS_MAX - 1))
     assert engine.trouble.operations == ["TransactWriteItems"] * 2
-    assert await version_and_count(engine) == (2, GROUP_MEMBERS_MAX)
-    assert len((await engine.roster().members(CHAT, timeout_s=T_S)).user_ids) == GROUP_MEMBERS_MAX
+    assert await version_and_count(engine) == (2, limits.GROUP_MEMBERS_MAX)
+    assert len((await engine.roster().members(CHAT, timeout_s=T_S)).user_ids) == limits.GROUP_MEMBERS_MAX
 
 
 async def test_a_creation_that_was_interrupted_half_way_is_completed_by_its_retry(engine: TroubledEngine) -> None:
-    members = _others(GROUP_MEMBERS_MAX - 1)
+    members = _others(limits.GROUP_MEMBERS_MAX - 1)
     engine.trouble.deaf_after["TransactWriteItems"] = 0
     with pytest.raises(OutcomeUnknown):
         await found_group(engine, members=members)
     engine.trouble.deaf_after.clear()
-    assert await version_and_count(engine) == (1, CREATED_MEMBERS_MAX)
+    assert await version_and_count(engine) == (1, limits.CREATED_MEMBERS_MAX)
     stranger = engine.catalog().create_group(group(created_by=DAN), members, now_ms=NOW_MS, timeout_s=T_S)
     with pytest.raises(AlreadyExists):
         await stranger
     await found_group(engine, members=members)
-    assert await version_and_count(engine) == (2, GROUP_MEMBERS_MAX)
+    assert await version_and_count(engine) == (2, limits.GROUP_MEMBERS_MAX)
     found = await engine.roster().members(CHAT, timeout_s=T_S)
     assert sorted(found.user_ids) == sorted([ANN, *members])
     with pytest.raises(AlreadyExists):
         await found_group(engine, members=members)
-    assert await version_and_count(engine) == (2, GROUP_MEMBERS_MAX)
+    assert await version_and_count(engine) == (2, limits.GROUP_MEMBERS_MAX)
 
 
 async def test_a_retry_brings_nobody_back_who_was_removed(engine: TroubledEngine) -> None:
-    members = _others(GROUP_MEMBERS_MAX - 1)
+    members = _others(limits.GROUP_MEMBERS_MAX - 1)
     await found_group(engine, members=members)
     await remove(members[-1], by=ANN)(engine.catalog())
     await leave(members[-2])(engine.catalog())
@@ -242,7 +242,7 @@ async def test_a_retry_brings_nobody_back_who_was_removed(engine: TroubledEngine
 
 
 async def test_who_leaves_between_the_two_halves_does_not_keep_the_last_ones_out(engine: TroubledEngine) -> None:
-    members = _others(GROUP_MEMBERS_MAX - 1)
+    members = _others(limits.GROUP_MEMBERS_MAX - 1)
     others = DynamoCatalog(engine.client.store())
 
     async def then() -> None:
@@ -257,7 +257,7 @@ async def test_who_leaves_between_the_two_halves_does_not_keep_the_last_ones_out
     await found_group(engine, members=members)
     found = await engine.roster().members(CHAT, timeout_s=T_S)
     assert sorted(found.user_ids) == sorted([ANN, *members[1:]])
-    assert (await version_and_count(engine))[1] == GROUP_MEMBERS_MAX - 1
+    assert (await version_and_count(engine))[1] == limits.GROUP_MEMBERS_MAX - 1
 
 
 def _others(count: int) -> list[str]:

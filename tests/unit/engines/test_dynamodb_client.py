@@ -16,10 +16,10 @@ from seriatim.domain.errors import (
     ServiceUnavailable,
     Throttled,
 )
-from seriatim.engines.dynamodb.client import Client
-from seriatim.engines.dynamodb.refusals import ConditionFailed, Refusal, TransactionCancelled, refusal
-from seriatim.engines.dynamodb.signing import Credentials
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.dynamodb.transport.client import Client
+from seriatim.engines.dynamodb.transport.errors import ConditionFailed, Refusal, TransactionCancelled, refusal
+from seriatim.engines.dynamodb.transport.signing import Credentials
+from seriatim.engines.inprocess.clock import SystemClock
 from tests.unit.connection.test_front_tls import contexts
 from tests.unit.engines.scripted_http import Server, echo, http, serving
 

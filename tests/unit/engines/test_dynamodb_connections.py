@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, Throttled
-from seriatim.domain.limits import DYNAMODB_ANSWER_BYTES_MAX, DYNAMODB_CONNECTIONS_MAX
-from seriatim.engines.dynamodb import connections
-from seriatim.engines.dynamodb.connections import Answer, Pool
+from seriatim.engines.dynamodb.transport.connection_pool import Answer, Pool
 from tests.unit.engines.scripted_http import Respond, Server, echo, http, serving
 
 SOON_S = 0.15
@@ -18,7 +17,9 @@ LONG_S = 10.0
 
 
 @asynccontextmanager
-async def pool_to(respond: Respond, *, most: int = DYNAMODB_CONNECTIONS_MAX) -> AsyncIterator[tuple[Pool, Server]]:
+async def pool_to(
+    respond: Respond, *, most: int = limits.DYNAMODB_CONNECTIONS_MAX
+) -> AsyncIterator[tuple[Pool, Server]]:
     async with serving(respond) as server:
         pool = Pool("127.0.0.1", server.port, None, most=most)
         try:
@@ -139,7 +140,7 @@ async def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch
         await ask(pool, b"a")
         await ask(pool, b"b")
         assert server.connections == 1
-        monkeypatch.setattr(connections, "DYNAMODB_IDLE_S", 0.0)
+        monkeypatch.setattr(limits, "DYNAMODB_IDLE_S", 0.0)
         await ask(pool, b"c")
         assert server.connections == 2
 
@@ -174,7 +175,7 @@ async def test_who_waits_for_a_connection_gets_the_next_one_even_if_it_must_be_o
 
 
 async def test_too_many_that_wait_are_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "DYNAMODB_WAITING_MAX", 2)
+    monkeypatch.setattr(limits, "DYNAMODB_WAITING_MAX", 2)
     async with pool_to(silent, most=1) as (pool, server):
         waiting = [asyncio.create_task(ask(pool, b"%d" % number)) for number in range(3)]
         await server.asked.wait()
@@ -204,8 +205,8 @@ async def test_without_time_left_nothing_is_sent() -> None:
 
 
 async def test_an_answer_without_end_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert DYNAMODB_ANSWER_BYTES_MAX > 16 * 2**20
-    monkeypatch.setattr(connections, "DYNAMODB_ANSWER_BYTES_MAX", 1000)
+    assert limits.DYNAMODB_ANSWER_BYTES_MAX > 16 * 2**20
+    monkeypatch.setattr(limits, "DYNAMODB_ANSWER_BYTES_MAX", 1000)
 
     async def flood(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
         writer.write(http(b"x" * 2000))

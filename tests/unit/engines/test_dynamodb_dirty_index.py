@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from seriatim.domain.limits import DIRTY_BUCKETS, DIRTY_QUERIES_MAX
-from seriatim.domain.partition import bucket
-from seriatim.engines.dynamodb.attributes import S, n
-from seriatim.engines.dynamodb.client import Request
+from seriatim.domain import limits
+from seriatim.domain.sharding import bucket
 from seriatim.engines.dynamodb.inspection import DynamoInspection
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.dynamodb.reading import Reader
+from seriatim.engines.dynamodb.rows.attributes import S, n
 from seriatim.engines.dynamodb.store import COUNTERS
+from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.engines.dynamodb.transport.client import Request
 from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.event_log import MESSAGES
 from tests.contract.store_data import LATER_MS, NOW_MS, T_S, allocate, found_group
@@ -31,8 +31,11 @@ async def engine() -> AsyncIterator[TroubledEngine]:
 
 def test_f2_the_dirty_index_has_at_least_a_part_for_each_partition_of_the_topic() -> None:
     """A part takes 500 batches a second. What one partition of the topic passes on is less, so fanout ends first."""
-    assert PARTITIONS[MESSAGES] <= DIRTY_BUCKETS
-    assert len({bucket(f"chat_{number}") % DIRTY_BUCKETS for number in range(50 * DIRTY_BUCKETS)}) == DIRTY_BUCKETS
+    assert PARTITIONS[MESSAGES] <= limits.DIRTY_BUCKETS
+    assert (
+        len({bucket(f"chat_{number}") % limits.DIRTY_BUCKETS for number in range(50 * limits.DIRTY_BUCKETS)})
+        == limits.DIRTY_BUCKETS
+    )
 
 
 async def test_f2_a_chat_left_behind_by_an_earlier_release_is_found(engine: TroubledEngine) -> None:
@@ -50,7 +53,7 @@ async def test_f2_a_chat_left_behind_by_an_earlier_release_is_found(engine: Trou
 async def test_f2_a_chat_in_a_part_that_is_never_asked_is_not_listed(engine: TroubledEngine) -> None:
     await found_group(engine, members=[])
     await allocate(engine.log(), now_ms=NOW_MS)
-    await _move(engine, CHATS[0], DIRTY_BUCKETS)
+    await _move(engine, CHATS[0], limits.DIRTY_BUCKETS)
     inspection = DynamoInspection(Reader(engine.client, prefix=PREFIX))
     assert not await inspection.is_listed_dirty(CHATS[0], dirty_at_ms=NOW_MS)
 
@@ -58,8 +61,8 @@ async def test_f2_a_chat_in_a_part_that_is_never_asked_is_not_listed(engine: Tro
 async def test_f2_the_parts_of_the_index_are_asked_a_few_at_a_time() -> None:
     client = _CountingClient("http://127.0.0.1:1")
     assert await DynamoMessageLog(client.store()).dirty(before_ms=LATER_MS, limit=10, timeout_s=T_S) == []
-    assert sorted(client.asked) == list(range(DIRTY_BUCKETS))
-    assert client.most <= DIRTY_QUERIES_MAX
+    assert sorted(client.asked) == list(range(limits.DIRTY_BUCKETS))
+    assert client.most <= limits.DIRTY_QUERIES_MAX
 
 
 class _CountingClient(TroubledClient):

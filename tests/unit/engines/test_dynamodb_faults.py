@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.engines.dynamodb.control import DynamoTableControl
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.dynamodb.table_control import DynamoTableControl
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.tables import create
 from tests.contract.store_data import CHAT, CID, NOW_MS, T_S
 from tests.support.real_dynamodb import PREFIX, CarefulClient

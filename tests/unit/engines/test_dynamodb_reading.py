@@ -3,11 +3,11 @@
 import pytest
 
 from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
-from seriatim.engines.dynamodb.client import Client, Request
-from seriatim.engines.dynamodb.reading import Reader
-from seriatim.engines.dynamodb.signing import Credentials
 from seriatim.engines.dynamodb.store import CHATS
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.engines.dynamodb.transport.client import Client, Request
+from seriatim.engines.dynamodb.transport.signing import Credentials
+from seriatim.engines.inprocess.clock import SystemClock
 
 
 class MoodyClient(Client):
@@ -31,8 +31,8 @@ class MoodyClient(Client):
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.engines.dynamodb.reading.INSPECTION_BACKOFF_S", 0.001)
-    monkeypatch.setattr("seriatim.engines.dynamodb.reading.INSPECTION_PATIENCE_S", 0.1)
+    monkeypatch.setattr("seriatim.engines.dynamodb.table_reader.INSPECTION_BACKOFF_S", 0.001)
+    monkeypatch.setattr("seriatim.engines.dynamodb.table_reader.INSPECTION_PATIENCE_S", 0.1)
 
 
 async def test_a_store_that_throttles_or_fails_for_a_moment_is_asked_again_from_the_same_place() -> None:

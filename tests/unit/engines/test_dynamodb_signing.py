@@ -8,7 +8,7 @@ from botocore.credentials import Credentials as VendorsCredentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seriatim.engines.dynamodb.signing import Credentials, Signer
+from seriatim.engines.dynamodb.transport.signing import Credentials, Signer
 
 HOST, REGION = "dynamodb.eu-central-1.amazonaws.com", "eu-central-1"
 NOON_MS = 1_769_774_400_000

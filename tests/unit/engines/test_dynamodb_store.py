@@ -10,19 +10,18 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import Conflict, InternalError, OutcomeUnknown, SeriatimError, Throttled
-from seriatim.domain.limits import CONFLICT_RETRIES_MAX, DIRTY_BUCKETS, THROTTLE_RETRIES_MAX
 from seriatim.domain.message import Draft, Receipt
 from seriatim.durability.ingest import Ingest
 from seriatim.engines.dynamodb.catalog import DynamoCatalog
-from seriatim.engines.dynamodb.client import Client
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.dynamodb.signing import Credentials
 from seriatim.engines.dynamodb.store import Store
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryEventWriter
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import Wire
+from seriatim.engines.dynamodb.transport.client import Client
+from seriatim.engines.dynamodb.transport.signing import Credentials
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.event_log import MESSAGES
 from seriatim.ports.message_log import Allocation, Cancelled, SenderGone
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
 from tests.contract.account_data import PHONE, PHONES, code, issue, session, sign_in, user
 from tests.contract.store_data import (
     ANN,
@@ -189,12 +188,12 @@ async def test_a_clean_chat_is_in_no_part_of_the_dirty_index(engine: TroubledEng
 
 
 async def test_every_part_of_the_dirty_index_is_asked(engine: TroubledEngine) -> None:
-    chats = [f"chat_{number}" for number in range(3 * DIRTY_BUCKETS)]
+    chats = [f"chat_{number}" for number in range(3 * limits.DIRTY_BUCKETS)]
     for number, chat_id in enumerate(chats):
         await found_group(engine, chat_id, members=[])
         await allocate(engine.log(), chat_id=chat_id, now_ms=NOW_MS + number)
     buckets = [(await engine.row("chat_counters", chat_id=each))["dirty_bucket"]["N"] for each in chats]
-    assert len(dict.fromkeys(map(str, buckets))) > DIRTY_BUCKETS // 2
+    assert len(dict.fromkeys(map(str, buckets))) > limits.DIRTY_BUCKETS // 2
     found = await engine.log().dirty(before_ms=LATER_MS, limit=1000, timeout_s=T_S)
     assert [each.chat_id for each in found] == chats
 
@@ -275,7 +274,9 @@ async def test_a_change_that_the_store_refused_is_repeated_and_made_once(engine:
     assert tried.attempts == 1
 
 
-@pytest.mark.parametrize(("refusal", "most"), [(Throttled, THROTTLE_RETRIES_MAX), (Conflict, CONFLICT_RETRIES_MAX)])
+@pytest.mark.parametrize(
+    ("refusal", "most"), [(Throttled, limits.THROTTLE_RETRIES_MAX), (Conflict, limits.CONFLICT_RETRIES_MAX)]
+)
 async def test_patience_ends(engine: TroubledEngine, refusal: type[SeriatimError], most: int) -> None:
     await found_group(engine)
     engine.trouble.refusals["PutItem"] = [refusal(BUSY) for _ in range(100)]
@@ -289,7 +290,7 @@ async def test_patience_ends_before_the_callers_time_does(engine: TroubledEngine
     engine.trouble.refusals["PutItem"] = [Conflict(BUSY) for _ in range(100)]
     with pytest.raises(Conflict):
         await engine.accounts().open_session(session(), timeout_s=0.3)
-    assert engine.trouble.operations.count("PutItem") < CONFLICT_RETRIES_MAX + 1
+    assert engine.trouble.operations.count("PutItem") < limits.CONFLICT_RETRIES_MAX + 1
 
 
 async def test_what_may_have_been_applied_is_not_repeated(engine: TroubledEngine) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, Refused, ServiceUnavailable, Throttled
-from seriatim.engines.embedded import writer as writer_module
-from seriatim.engines.embedded.disk import Disk, DiskError
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.view import View
+from seriatim.engines.embedded.storage.disk import Disk, DiskError
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.snapshot import View
 from tests.unit.engines.slow_disk import OTHER, READS, ROW, SOON_S, THIRD, SlowDisk, begun, build, changed, put, until
 
 
@@ -137,7 +137,7 @@ async def test_many_rows_are_read_as_one_by_one(folder: Folder) -> None:
 async def test_requests_answered_early_count_as_waiting(
     folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "WRITES_WAITING_MAX", 2)
+    monkeypatch.setattr(limits, "WRITES_WAITING_MAX", 2)
     first = asyncio.ensure_future(put(folder, b""))
     await begun(slow)
     for number in (1, 2):
@@ -168,7 +168,7 @@ async def test_after_a_failed_sync_nobody_knows_and_all_that_was_decided_is_done
         monkeypatch.setattr(folder.disk, "sync", lambda: Disk.sync(folder.disk))
         Disk.reopen(folder.disk)
 
-    monkeypatch.setattr(writer_module, "REOPEN_RETRY_S", 0.01)
+    monkeypatch.setattr(limits, "REOPEN_RETRY_S", 0.01)
     monkeypatch.setattr(folder.disk, "sync", failing)
     monkeypatch.setattr(folder.disk, "reopen", not_yet)
     first = asyncio.ensure_future(put(folder, b"1"))
@@ -215,7 +215,7 @@ import asyncio, resource, sys
 from pathlib import Path
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.engines.embedded import writer
-from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.storage.folder import Folder
 
 def room(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

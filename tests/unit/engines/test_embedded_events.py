@@ -6,21 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InternalError
-from seriatim.domain.limits import EVENT_RETENTION_S, EVENT_TAIL_RECORDS_MAX, LETTER_RETENTION_S
 from seriatim.domain.message import TEXT, Message
-from seriatim.engines.coordinator import MemberKey
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded import sweep as sweep_module
-from seriatim.engines.embedded import writer as writer_module
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
-from seriatim.engines.embedded.disk import Disk, DiskError
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
 from seriatim.engines.embedded.event_reader import EmbeddedEventReader
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.disk import Disk, DiskError
+from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.sweep import Sweeper, Swept
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.shared.consumer_group import MemberKey
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Event, Partition, Record
 from seriatim.ports.message_log import DirtyChat, Entry
 from tests.contract.store_data import CHAT, group
@@ -187,10 +185,10 @@ async def test_old_events_go_from_the_oldest_on_and_offsets_go_on(folder: Folder
     await append(log, b"0", b"1", clock=clock)
     clock.at_ms += DAY_MS
     await append(log, b"2", clock=clock)
-    assert await sweeper.sweep(NOON_MS + EVENT_RETENTION_S * 1000 - 1) == Swept(0, 0)
-    assert await sweeper.sweep(NOON_MS + EVENT_RETENTION_S * 1000) == Swept(0, 2)
+    assert await sweeper.sweep(NOON_MS + limits.EVENT_RETENTION_S * 1000 - 1) == Swept(0, 0)
+    assert await sweeper.sweep(NOON_MS + limits.EVENT_RETENTION_S * 1000) == Swept(0, 2)
     assert [(record.offset, record.value) for record in await poll(await reading(log))] == [(2, b"2")]
-    assert await sweeper.sweep(NOON_MS + EVENT_RETENTION_S * 1000 + DAY_MS) == Swept(0, 1)
+    assert await sweeper.sweep(NOON_MS + limits.EVENT_RETENTION_S * 1000 + DAY_MS) == Swept(0, 1)
     await append(log, b"3", clock=clock)
     assert [record.offset for record in log.records(MESSAGES)] == [3]
 
@@ -199,14 +197,14 @@ async def test_letters_are_kept_longer_than_events(folder: Folder) -> None:
     log = await EmbeddedEventLog.open(folder, SIZES)
     writer, sweeper = EmbeddedEventWriter(log, StoppedClock()), Sweeper(folder, log)
     await writer.append(DEAD_LETTERS, [Event(key="c", value=b"letter")], timeout_s=SOON_S)
-    assert await sweeper.sweep(NOON_MS + EVENT_RETENTION_S * 1000 + DAY_MS) == Swept(0, 0)
-    assert await sweeper.sweep(NOON_MS + LETTER_RETENTION_S * 1000) == Swept(0, 1)
+    assert await sweeper.sweep(NOON_MS + limits.EVENT_RETENTION_S * 1000 + DAY_MS) == Swept(0, 0)
+    assert await sweeper.sweep(NOON_MS + limits.LETTER_RETENTION_S * 1000) == Swept(0, 1)
 
 
 async def test_a_sweep_is_bounded_and_the_next_one_takes_up_the_rest(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep_module, "SWEEP_ROWS_MAX", 3)
+    monkeypatch.setattr(limits, "SWEEP_ROWS_MAX", 3)
     log = await EmbeddedEventLog.open(folder, SIZES)
     for key in ("a", "b"):
         await append(log, b"0", b"1", b"2", b"3", key=key)
@@ -283,11 +281,20 @@ def entry(sequence: int, key: str, expires_at_s: int) -> Entry:
 
 async def test_what_is_read_from_the_tail_is_what_the_folder_holds(folder: Folder) -> None:
     log = await EmbeddedEventLog.open(folder, SIZES)
-    for number in range(EVENT_TAIL_RECORDS_MAX + 10):
+    for number in range(limits.EVENT_TAIL_RECORDS_MAX + 10):
         await append(log, b"%d" % number)
     partition = next(record.partition for record in log.records(MESSAGES))
     fresh = EmbeddedEventLog(folder, SIZES)  # it was not there when they were appended
-    for offset in (0, 5, 9, 10, 11, EVENT_TAIL_RECORDS_MAX, EVENT_TAIL_RECORDS_MAX + 9, EVENT_TAIL_RECORDS_MAX + 10):
+    for offset in (
+        0,
+        5,
+        9,
+        10,
+        11,
+        limits.EVENT_TAIL_RECORDS_MAX,
+        limits.EVENT_TAIL_RECORDS_MAX + 9,
+        limits.EVENT_TAIL_RECORDS_MAX + 10,
+    ):
         for limit in (1, 7, 500):
             assert log.fetch(partition, offset, limit) == fresh.fetch(partition, offset, limit)
 
@@ -325,7 +332,7 @@ async def test_a_commit_costs_no_sync_of_its_own(folder: Folder, slow: SlowDisk)
 async def test_a_commit_is_written_soon_if_nothing_else_is(
     folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "WRITE_SOON_S", 0.01)
+    monkeypatch.setattr(limits, "WRITE_SOON_S", 0.01)
     slow.may_end.set()
     log = await EmbeddedEventLog.open(folder, SIZES)
     await append(log, b"0")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.engines.embedded.disk import Disk, Stalled
-from seriatim.engines.embedded.folder import (
+from seriatim.engines.embedded.storage.disk import Disk, Stalled
+from seriatim.engines.embedded.storage.folder import (
     Folder,
     FolderDamaged,
     FolderError,
@@ -16,7 +16,7 @@ from seriatim.engines.embedded.folder import (
     FolderMissing,
     FolderTooNew,
 )
-from seriatim.engines.embedded.view import View
+from seriatim.engines.embedded.storage.snapshot import View
 
 
 async def filled(path: Path, rows: int = 200) -> None:
@@ -108,7 +108,7 @@ async def test_a_making_cut_short_is_begun_anew(tmp_path: Path, monkeypatch: pyt
         raise KeyboardInterrupt
 
     with monkeypatch.context() as fault:
-        fault.setattr("seriatim.engines.embedded.folder._write", power_fails)
+        fault.setattr("seriatim.engines.embedded.storage.folder._write", power_fails)
         with pytest.raises(KeyboardInterrupt):
             Folder.open(tmp_path / "data")
     folder = Folder.open(tmp_path / "data")
@@ -130,7 +130,7 @@ async def test_r5_a_making_that_was_cut_short_after_the_format_is_ended_by_the_n
             Folder.open(path)
     assert (path / "MAKING").exists()
     monkeypatch.setattr(
-        "seriatim.engines.embedded.folder._sync_folder", lambda at: synced.append(sorted(os.listdir(at)))
+        "seriatim.engines.embedded.storage.folder._sync_folder", lambda at: synced.append(sorted(os.listdir(at)))
     )
     await Folder.open(path).close()
     assert synced == [["FORMAT", "LOCK", "store"]], "the folder is synced after MAKING is gone"
@@ -189,7 +189,7 @@ def test_a_store_that_falls_behind_says_so_at_once_and_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small tables fill faster than they are moved. A wait would hold up the event loop, so there must be none."""
-    monkeypatch.setattr("seriatim.engines.embedded.disk.STORE_MEMTABLE_BYTES", 65_536)
+    monkeypatch.setattr("seriatim.engines.embedded.storage.disk.STORE_MEMTABLE_BYTES", 65_536)
     disk, stalls, written = Disk(tmp_path / "store", create=True), 0, 0
     while not stalls or written < 20:
         assert written < 5000, "it never falls behind"

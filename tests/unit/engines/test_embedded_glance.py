@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from rocksdict import Rdict
 
-from seriatim.engines.embedded.disk import Disk
-from seriatim.engines.embedded.folder import Folder, FolderDamaged, FolderMissing, FolderTooNew
-from seriatim.engines.embedded.glance import FolderRestless, Glance
-from seriatim.engines.embedded.view import View
+from seriatim.engines.embedded.storage.disk import Disk
+from seriatim.engines.embedded.storage.folder import Folder, FolderDamaged, FolderMissing, FolderTooNew
+from seriatim.engines.embedded.storage.secondary import FolderRestless, Glance
+from seriatim.engines.embedded.storage.snapshot import View
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ async def test_a_newer_folder_is_not_half_read(folder: Folder) -> None:
 async def test_a_folder_without_its_store_is_damaged(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, scratch: Path
 ) -> None:
-    monkeypatch.setattr("seriatim.engines.embedded.glance.GLANCE_TRIES_MAX", 2)
+    monkeypatch.setattr("seriatim.engines.embedded.storage.secondary.GLANCE_TRIES_MAX", 2)
     await folder.close()
     shutil.rmtree(folder.path / "store")
     with pytest.raises(FolderDamaged, match="backup"):
@@ -136,7 +136,7 @@ async def test_a_folder_without_its_store_is_damaged(
 async def test_damage_within_the_log_is_refused_and_what_follows_it_is_not_dropped(
     folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seriatim.engines.embedded.glance.GLANCE_TRIES_MAX", 2)
+    monkeypatch.setattr("seriatim.engines.embedded.storage.secondary.GLANCE_TRIES_MAX", 2)
     for number in range(50):
         await put(folder, b"%04d" % number)
     left = Path(shutil.copytree(folder.path, tmp_path / "left"))
@@ -165,7 +165,7 @@ def restless(glance: Glance, disk: Disk, monkeypatch: pytest.MonkeyPatch, *, tim
                 time.sleep(0.001)  # the store removes a log that it needs no more in its own time
         return found
 
-    monkeypatch.setattr("seriatim.engines.embedded.glance.GLANCE_RETRY_S", 0.0)
+    monkeypatch.setattr("seriatim.engines.embedded.storage.secondary.GLANCE_RETRY_S", 0.0)
     monkeypatch.setattr(glance, "_open_beside", reading)
     return readings
 

@@ -5,24 +5,23 @@ import asyncio
 import msgspec
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.account import Spent
 from seriatim.domain.errors import InternalError
-from seriatim.domain.limits import CODE_KEPT_S, REQUEST_KEY_LIFETIME_S
 from seriatim.domain.tokens import new_refresh_token, refresh_digest
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded import sweep as sweep_module
 from seriatim.engines.embedded.accounts import EmbeddedAccounts
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.request_keys import EmbeddedRequestKeys
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.sweep import Sweeper, Swept
-from seriatim.engines.request_key_rules import RequestRow
+from seriatim.engines.shared.request_key_rules import RequestRow
 from seriatim.ports.request_keys import Claimed, Taken
 from tests.contract.account_data import CODE_END_MS, MAC, PHONE, PHONES, SESSION_END_MS, code, session, user
 from tests.contract.store_data import ANN, BOB, NOW_MS, T_S
 
-CODE_KEPT_MS = CODE_END_MS + 1000 * CODE_KEPT_S
-REQUEST_END_MS = NOW_MS + 1000 * REQUEST_KEY_LIFETIME_S
+CODE_KEPT_MS = CODE_END_MS + 1000 * limits.CODE_KEPT_S
+REQUEST_END_MS = NOW_MS + 1000 * limits.REQUEST_KEY_LIFETIME_S
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
@@ -118,7 +117,7 @@ async def test_users_are_for_ever(folder: Folder) -> None:
 async def test_a_sweep_of_people_is_bounded_and_the_next_one_takes_up_the_rest(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sweep_module, "SWEEP_ROWS_MAX", 3)
+    monkeypatch.setattr(limits, "SWEEP_ROWS_MAX", 3)
     accounts, keys, sweeper = EmbeddedAccounts(folder), EmbeddedRequestKeys(folder), await sweeping(folder)
     for number in range(4):
         await accounts.issue_code(code(of=f"{number:064}"), now_ms=NOW_MS, timeout_s=T_S)

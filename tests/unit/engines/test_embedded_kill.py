@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from seriatim.domain.message import Message
-from seriatim.engines.embedded.disk import Disk
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
+from seriatim.engines.embedded.storage.disk import Disk
+from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.ports.event_log import MESSAGES
 from tests.unit.engines.embedded_load import PARTITIONS
 

@@ -5,20 +5,20 @@ from collections.abc import Callable
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError
 from seriatim.domain.message import TEXT, Message
-from seriatim.engines.embedded import one_step as one_step_module
+from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
-from seriatim.engines.embedded.disk import Disk, DiskError
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
-from seriatim.engines.embedded.one_step import EmbeddedOneStep
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.embedded.storage.disk import Disk, DiskError
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.ports.atomic_store import Step
 from seriatim.ports.event_log import MESSAGES, Event
 from seriatim.ports.message_log import Entry, Standing
-from seriatim.ports.one_step import Step
 from tests.unit.engines.slow_disk import SOON_S, SlowDisk, begun, until
 
 CHAT = "chat_1"
@@ -69,7 +69,7 @@ async def test_a_step_that_changes_nothing_costs_no_sync(folder: Folder, slow: S
 async def test_of_how_many_chats_the_end_is_known_is_bounded_and_all_are_looked_at_again_after_a_mend(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_step_module, "STORE_CHATS_TRUSTED_MAX", 2)
+    monkeypatch.setattr(limits, "STORE_CHATS_TRUSTED_MAX", 2)
     _, steps = await sending(folder)
     chats = [CHAT, "chat_2", "chat_3"]
     for chat_id in chats[1:]:
@@ -126,7 +126,7 @@ async def test_a_chat_that_was_left_dirty_is_clean_in_the_index_too_once_a_step_
 async def test_of_how_many_chats_the_places_are_kept_is_bounded(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(one_step_module, "STORE_PLACES_KEPT_MAX", 2)
+    monkeypatch.setattr(limits, "STORE_PLACES_KEPT_MAX", 2)
     _, steps = await sending(folder)
     chats = [CHAT, "chat_2", "chat_3"]
     for chat_id in chats[1:]:

@@ -2,8 +2,8 @@
 
 from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.message import TEXT, Message, Sealed
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.rows import CounterRow, EventRow, WatermarkRow
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.rows import CounterRow, EventRow, WatermarkRow
 from seriatim.ports.event_log import Partition
 from seriatim.ports.message_log import Key, Standing
 

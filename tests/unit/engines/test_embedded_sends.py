@@ -18,13 +18,13 @@ from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import OutcomeUnknown, SeriatimError
 from seriatim.domain.message import TEXT, Draft, Message, Receipt
 from seriatim.durability.ingest import Ingest
+from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
-from seriatim.engines.embedded.disk import Disk, DiskError
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
-from seriatim.engines.embedded.one_step import EmbeddedOneStep
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.embedded.storage.disk import Disk, DiskError
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.event_log import MESSAGES
 from seriatim.ports.message_log import Entry
 

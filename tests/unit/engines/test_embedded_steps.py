@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, Refused, SeriatimError, ServiceUnavailable, Throttled
-from seriatim.engines.embedded import writer as writer_module
-from seriatim.engines.embedded.disk import Changes, Disk, DiskError, Stalled
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.view import View
+from seriatim.engines.embedded.storage.disk import Changes, Disk, DiskError, Stalled
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.snapshot import View
 from tests.unit.engines.slow_disk import OTHER, ROW, SOON_S, THIRD, SlowDisk, begun, put, until
 
 
@@ -134,7 +134,7 @@ async def test_who_is_asked_to_decide_may_ask_again(folder: Folder) -> None:
 
 
 async def test_too_many_waiting_are_told_so(folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_module, "WRITES_WAITING_MAX", 2)
+    monkeypatch.setattr(limits, "WRITES_WAITING_MAX", 2)
     first = asyncio.ensure_future(put(folder, b""))
     await begun(slow)
     asked = [Asked(folder, b"C%d" % number) for number in range(3)]
@@ -232,7 +232,7 @@ async def test_after_a_failed_sync_what_was_decided_is_done_again_and_what_was_n
         monkeypatch.setattr(folder.disk, "sync", lambda: Disk.sync(folder.disk))
         Disk.reopen(folder.disk)
 
-    monkeypatch.setattr(writer_module, "REOPEN_RETRY_S", 0.01)
+    monkeypatch.setattr(limits, "REOPEN_RETRY_S", 0.01)
     monkeypatch.setattr(folder.disk, "sync", failing)
     monkeypatch.setattr(folder.disk, "reopen", reopen)
     again: list[Asked] = []
@@ -307,7 +307,7 @@ async def test_an_error_of_any_kind_is_mended_without_a_restart(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     """Of kinds that we never thought of, too: the folder is opened again until it works."""
-    monkeypatch.setattr(writer_module, "REOPEN_RETRY_S", 0.01)
+    monkeypatch.setattr(limits, "REOPEN_RETRY_S", 0.01)
     failures: list[str] = []
 
     def once(name: str, real: Callable[..., object]) -> Callable[..., object]:

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import Throttled
-from seriatim.domain.limits import EVENT_RETENTION_S, KEY_LIFETIME_S, SWEEP_PACE_MAX_RATIO
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded import writer as writer_module
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
-from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.sweep import CautiousSweeper, Sweeper, Swept
 from seriatim.ports.event_log import MESSAGES
 from tests.contract.store_data import CHAT
@@ -55,9 +54,9 @@ async def test_r4_events_whose_removal_was_refused_are_removed_by_the_next_sweep
     log = await EmbeddedEventLog.open(folder, SIZES)
     await append(log, b"0", b"1", b"2")
     sweeper = Sweeper(folder, log)
-    late_ms = NOON_MS + EVENT_RETENTION_S * 1000
+    late_ms = NOON_MS + limits.EVENT_RETENTION_S * 1000
     with monkeypatch.context() as busy:
-        busy.setattr(writer_module, "WRITES_WAITING_MAX", 0)
+        busy.setattr(limits, "WRITES_WAITING_MAX", 0)
         with pytest.raises(Throttled):
             await sweeper.sweep(late_ms)
     assert await sweeper.sweep(late_ms) == Swept(0, 3)
@@ -83,7 +82,7 @@ async def test_a_wall_clock_days_ahead_removes_no_live_key_and_no_event_even_ove
     clock = WrongClock(NOON_MS)
     folder, log = await process.start()
     await append(log, b"0")
-    await keys(folder, ("key-a", NOON_MS // 1000 + KEY_LIFETIME_S))
+    await keys(folder, ("key-a", NOON_MS // 1000 + limits.KEY_LIFETIME_S))
     assert await CautiousSweeper(folder, log, clock).sweep(clock.now_ms()) == Swept(0, 0)
     clock.ahead_ms = 30 * DAY_MS
     held_back = Swept(0, 0, held_back_s=30 * DAY_MS / 1000)
@@ -92,7 +91,7 @@ async def test_a_wall_clock_days_ahead_removes_no_live_key_and_no_event_even_ove
     sweeper = CautiousSweeper(*await process.start(), clock)
     assert [await sweeper.sweep(clock.now_ms()) for _ in range(3)] == [held_back] * 3
     # In the end it is believed: there were days to correct it.
-    clock.advance(30 * DAY_MS / 1000 / (SWEEP_PACE_MAX_RATIO - 1))
+    clock.advance(30 * DAY_MS / 1000 / (limits.SWEEP_PACE_MAX_RATIO - 1))
     assert await sweeper.sweep(clock.now_ms()) == Swept(1, 1)
 
 
@@ -104,5 +103,5 @@ async def test_a_server_that_was_down_for_long_removes_what_expired_a_little_lat
     clock.advance(3600)
     sweeper = CautiousSweeper(*await process.start(), clock)
     assert (await sweeper.sweep(clock.now_ms())).keys == 0
-    clock.advance(101 / SWEEP_PACE_MAX_RATIO)
+    clock.advance(101 / limits.SWEEP_PACE_MAX_RATIO)
     assert (await sweeper.sweep(clock.now_ms())).keys == 1

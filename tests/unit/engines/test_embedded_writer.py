@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import rocksdict
 
+from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, Refused, ServiceUnavailable, Throttled
-from seriatim.engines.embedded import disk as disk_module
-from seriatim.engines.embedded import writer as writer_module
-from seriatim.engines.embedded.disk import Disk, DiskError, Stalled
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.view import View
+from seriatim.engines.embedded.storage import disk as disk_module
+from seriatim.engines.embedded.storage.disk import Disk, DiskError, Stalled
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.snapshot import View
 from tests.unit.engines.slow_disk import OTHER, READS, ROW, SOON_S, SlowDisk, begun, changed, put, until
 
 # --- when an answer comes ---------------------------------------------------------------------------------------------
@@ -193,7 +193,7 @@ async def test_who_goes_away_leaves_the_others_their_answers(folder: Folder, slo
 async def test_too_many_waiting_are_refused_and_nothing_of_theirs_is_applied(
     folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer_module, "WRITES_WAITING_MAX", 2)
+    monkeypatch.setattr(limits, "WRITES_WAITING_MAX", 2)
     first = asyncio.ensure_future(put(folder, b"", row=b"C0"))
     await begun(slow)
     waiting = [asyncio.ensure_future(put(folder, b"", row=b"C%d" % number)) for number in (1, 2)]
@@ -269,7 +269,7 @@ def test_a_disk_that_was_opened_anew_has_forgotten_what_it_found(tmp_path: Path)
 
 
 def test_no_more_rows_are_kept_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk_module, "STORE_ROWS_KEPT_MAX", 2)
+    monkeypatch.setattr(limits, "STORE_ROWS_KEPT_MAX", 2)
     disk = Disk(tmp_path / "rows", create=True)
     disk.write({b"C%d" % number: b"1" for number in range(9)})
     for number in range(9):

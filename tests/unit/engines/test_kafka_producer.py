@@ -10,7 +10,7 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable, Throttled
-from seriatim.domain.partition import partition as partition_of
+from seriatim.domain.sharding import partition as partition_of
 from seriatim.engines.kafka import producer as producers
 from seriatim.engines.kafka.cluster import Cluster, TopicMismatch, check_partitions
 from seriatim.engines.kafka.event_log import KafkaEventWriter
@@ -115,7 +115,7 @@ async def test_a_producer_that_closes_while_kafka_stands_still_is_not_waited_for
 async def test_when_a_broker_is_gone_for_long_everyone_is_answered_and_later_appends_succeed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(producers, "KAFKA_GIVE_UP_S", 1.0)
+    monkeypatch.setattr(limits, "KAFKA_GIVE_UP_S", 1.0)
     async with topics() as raw, writing(raw) as writer:
         await writer.append(MESSAGES, events("chat_1", 1), timeout_s=PATIENCE_S)
         await asyncio.to_thread(raw.kafka.kill)
@@ -132,7 +132,7 @@ async def test_when_a_broker_is_gone_for_long_everyone_is_answered_and_later_app
 @pytest.mark.parametrize("trouble", ["kill", "pause"])
 async def test_whatever_fails_first_appearances_are_in_order(trouble: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Publishers of appends that take many requests each, which repeat what failed; and a broker that fails."""
-    monkeypatch.setattr(producers, "KAFKA_GIVE_UP_S", 1.0)
+    monkeypatch.setattr(limits, "KAFKA_GIVE_UP_S", 1.0)
     over, failures = asyncio.Event(), 0
     async with topics() as raw, writing(raw) as writer:
 

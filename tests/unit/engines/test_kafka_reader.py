@@ -6,14 +6,14 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable
-from seriatim.domain.limits import KAFKA_PAUSED_RECORDS_MAX, KAFKA_UNCOMMITTED_S
-from seriatim.engines.kafka import event_reader as readers
-from seriatim.engines.kafka import membership as memberships
 from seriatim.engines.kafka.cluster import Cluster, TopicMismatch
 from seriatim.engines.kafka.event_reader import KafkaEventReader
 from seriatim.engines.kafka.lag import KafkaLag
@@ -53,7 +53,7 @@ _SPECIFIED = {
 
 
 async def test_a_paused_partition_keeps_a_few_records_and_leaves_the_rest_in_kafka() -> None:
-    count = 20 * KAFKA_PAUSED_RECORDS_MAX
+    count = 20 * limits.KAFKA_PAUSED_RECORDS_MAX
     async with kafka() as engine, Crew(engine) as crew:
         partition = await fill(engine, 1)
         consumer = await crew.hire("one", start=False)
@@ -66,7 +66,7 @@ async def test_a_paused_partition_keeps_a_few_records_and_leaves_the_rest_in_kaf
         kept = consumer.reader._holdings[partition].arrived
         for _ in range(100):
             await engine.pause()
-        assert KAFKA_PAUSED_RECORDS_MAX <= len(kept) <= KAFKA_PAUSED_RECORDS_MAX + 2 * 50
+        assert limits.KAFKA_PAUSED_RECORDS_MAX <= len(kept) <= limits.KAFKA_PAUSED_RECORDS_MAX + 2 * 50
         consumer.reader.resume(partition)
         records = list(await soon(engine, _wait(waiting)))
         while len(records) < count:
@@ -83,7 +83,7 @@ async def test_b1_a_paused_partition_that_is_given_back_reads_on(resumed: bool) 
         partitions = list(first.owned)
         for partition in partitions:
             first.reader.pause(partition)
-        await _fill_all(engine, KAFKA_PAUSED_RECORDS_MAX)
+        await _fill_all(engine, limits.KAFKA_PAUSED_RECORDS_MAX)
         assert isinstance(first.reader, KafkaEventReader)
         holdings = first.reader._holdings
         await crew.until(lambda: all(each.stopped for each in holdings.values()), "a backlog that pauses them all")
@@ -101,7 +101,7 @@ async def test_b1_a_paused_partition_that_is_given_back_reads_on(resumed: bool) 
         await second.reader.close()
         crew.consumers.remove(second)
         await crew.until_shared()
-        await _fill_all(engine, 1, start=KAFKA_PAUSED_RECORDS_MAX)
+        await _fill_all(engine, 1, start=limits.KAFKA_PAUSED_RECORDS_MAX)
         ends = {record.partition: record.offset for record in await engine.stored(MESSAGES)}
 
         def all_read() -> bool:
@@ -172,6 +172,32 @@ async def test_commits_that_come_together_are_all_answered_and_all_stored() -> N
         assert await lag.records(timeout_s=PATIENCE_S) == dict.fromkeys([Partition(MESSAGES, n) for n in range(4)], 0)
 
 
+@pytest.mark.parametrize("refusal", [KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS])
+async def test_a_commit_that_a_rebalance_refuses_is_repeated_and_stored(refusal: int) -> None:
+    async with kafka() as engine, Crew(engine) as crew:
+        partition = await fill(engine, 1)
+        consumer = await crew.hire("one", start=False)
+        await read(engine, consumer, 1)
+        refusing = _refuse_commits(consumer, refusal, times=2)
+        await consumer.reader.commit(partition, 1, timeout_s=SOON_S)
+        assert refusing.times == 0
+        lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, f"{engine.raw.cluster.prefix}{GROUP}")
+        assert (await lag.records(timeout_s=PATIENCE_S))[partition] == 0
+
+
+async def test_a_commit_that_is_refused_until_its_timeout_says_that_nothing_was_stored(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "KAFKA_RETRY_BACKOFF_S", 60.0)
+    async with kafka() as engine, Crew(engine) as crew:
+        partition = await fill(engine, 1)
+        consumer = await crew.hire("one", start=False)
+        await read(engine, consumer, 1)
+        _refuse_commits(consumer, KafkaError.REBALANCE_IN_PROGRESS, times=1)
+        with pytest.raises(ServiceUnavailable, match="REBALANCE_IN_PROGRESS"):
+            await consumer.reader.commit(partition, 1, timeout_s=2.0)
+
+
 async def test_the_lag_counts_what_is_not_committed_also_where_nobody_ever_committed() -> None:
     async with kafka() as engine, Crew(engine) as crew:
         partition = await fill(engine, 5)
@@ -189,7 +215,7 @@ async def test_a_group_that_lost_its_offsets_passes_over_what_is_old_and_reads_w
 ) -> None:
     async with kafka() as engine, Crew(engine) as crew:
         old, mixed, idle = (Partition(MESSAGES, number) for number in range(3))
-        minutes = KAFKA_UNCOMMITTED_S / 60
+        minutes = limits.KAFKA_UNCOMMITTED_S / 60
         await _write(engine, old, {b"week": 7 * 24 * 60, b"hour": 60})
         await _write(engine, mixed, {b"older": minutes + 1, b"younger": minutes - 1, b"new": 0})
         first = await crew.hire("first", start=False)
@@ -262,7 +288,7 @@ async def test_a_commit_to_a_broker_that_stands_still_ends_as_unknown() -> None:
 
 
 async def test_a_reader_that_closes_while_kafka_stands_still_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "KAFKA_LEAVE_S", 0.5)
+    monkeypatch.setattr(limits, "KAFKA_LEAVE_S", 0.5)
     async with kafka() as engine, Crew(engine) as crew:
         partition = await fill(engine, 1)
         consumer = await crew.hire("one", start=False)
@@ -282,7 +308,7 @@ async def test_a_reader_that_closes_while_kafka_stands_still_is_not_waited_for(m
 async def test_a_reader_cannot_be_opened_while_kafka_is_away_and_can_be_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memberships, "GROUP_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(limits, "GROUP_TIMEOUT_S", 0.5)
     async with kafka() as engine:
         await fill(engine, 1)
         await asyncio.to_thread(engine.raw.kafka.stop)
@@ -339,6 +365,33 @@ async def _write(engine: KafkaEventLogEngine, partition: Partition, ages: Mappin
         assert producer.flush(PATIENCE_S) == 0
 
     await asyncio.to_thread(write)
+
+
+class _RefusingConsumer:
+    """librdkafka's consumer, whose first commits are refused."""
+
+    def __init__(self, consumer: KafkaConsumer, code: int, times: int) -> None:
+        self._consumer = consumer
+        self._code = code
+        self.times = times
+
+    def commit(self, **options: Any) -> Any:
+        if self.times == 0:
+            return self._consumer.commit(**options)
+        self.times -= 1
+        raise KafkaException(KafkaError(self._code))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._consumer, name)
+
+
+def _refuse_commits(consumer: Consumer, code: int, *, times: int) -> _RefusingConsumer:
+    assert isinstance(consumer.reader, KafkaEventReader)
+    membership = consumer.reader._membership
+    assert membership is not None
+    refusing = _RefusingConsumer(membership._consumer, code, times)
+    membership._consumer = cast(KafkaConsumer, refusing)
+    return refusing
 
 
 async def _nothing(partitions: Sequence[Partition]) -> None:

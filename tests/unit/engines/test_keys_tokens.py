@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seriatim.domain import limits
 from seriatim.domain.errors import Unauthorized
-from seriatim.domain.limits import KEYS_RELOAD_PAUSE_S, KEYS_RELOAD_S
 from seriatim.domain.tokens import new_claims
-from seriatim.engines.keys import tokens as tokens_module
 from seriatim.engines.keys.key_folder import KeyFolder, KeyFolderError
 from seriatim.engines.keys.tokens import Rs256Signer, Rs256Verifier
 from tests.support.forged_tokens import foreign_key, signed, unpacked
@@ -157,7 +156,7 @@ def test_an_unknown_kid_is_looked_for_once_and_then_not_for_a_while(own: Kit) ->
     assert not own.accepts(signed(PLAIN, foreign_key(), kid="stranger"))
     fresh = own.rotate()
     assert not own.accepts(fresh)
-    own.clock.advance(KEYS_RELOAD_PAUSE_S - 1.5)
+    own.clock.advance(limits.KEYS_RELOAD_PAUSE_S - 1.5)
     assert not own.accepts(fresh)
     own.clock.advance(1)
     assert own.accepts(fresh)
@@ -175,7 +174,7 @@ def test_a_deleted_key_stops_verifying_with_the_next_rereading_even_tokens_seen_
     own.rotate()
     assert own.accepts(token)
     (own.path / f"{old}.pem").unlink()
-    own.clock.advance(KEYS_RELOAD_S - 2)
+    own.clock.advance(limits.KEYS_RELOAD_S - 2)
     assert own.accepts(token)
     own.clock.advance(2)
     assert not own.accepts(token)
@@ -196,13 +195,13 @@ def test_a_rereading_that_fails_is_told_and_changes_nothing(own: Kit) -> None:
     token = own.signer.sign(CLAIMS)
     (own.path / "broken.pem").write_text("half a key")
     (own.path / "broken.pem").chmod(0o600)
-    own.clock.advance(KEYS_RELOAD_S)
+    own.clock.advance(limits.KEYS_RELOAD_S)
     assert own.accepts(token)
     assert [str(own.path / "broken.pem") in str(each) for each in own.troubles] == [True]
 
 
 def test_verified_tokens_are_remembered_up_to_a_limit(own: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens_module, "TOKENS_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(limits, "TOKENS_REMEMBERED_MAX", 3)
     tokens = [own.signer.sign(msgspec.structs.replace(CLAIMS, jti=f"token_{number}")) for number in range(5)]
     for number, token in enumerate([*tokens, *tokens]):
         assert own.verifier.verify(token).jti == f"token_{number % 5}"

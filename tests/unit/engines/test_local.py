@@ -2,12 +2,12 @@
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.account import is_code
-from seriatim.domain.limits import ACCESS_TOKEN_S, QUOTAS_SWEPT_MAX, TOKEN_ISSUED_LEEWAY_S
-from seriatim.engines.local.code_sender import FixedCodes, LogCodeSender, fixed_code, masked_phone, new_code
-from seriatim.engines.local.quotas import LocalQuotas
-from seriatim.engines.local.revocations import LocalRevocations
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.code_sender import FixedCodes, LogCodeSender, fixed_code, masked_phone, new_code
+from seriatim.engines.inprocess.quotas import LocalQuotas
+from seriatim.engines.inprocess.revocations import LocalRevocations
 from seriatim.ports.revocations import Verdict
 from tests.support.hand_clock import HandClock
 
@@ -46,7 +46,7 @@ async def test_a_revocation_that_was_forgotten_leaves_an_overlong_token_unsure()
     issued_at_s = clock.now_s()
     clock.advance(100)
     await revocations.revoke("sess_1", "token_1", timeout_s=1)
-    clock.advance(ACCESS_TOKEN_S + TOKEN_ISSUED_LEEWAY_S)
+    clock.advance(limits.ACCESS_TOKEN_S + limits.TOKEN_ISSUED_LEEWAY_S)
     await revocations.revoke("sess_2", None, timeout_s=1)
     assert await revocations.ask("sess_1", "token_1", issued_at_s, timeout_s=1) is Verdict.UNSURE
 
@@ -56,7 +56,7 @@ async def test_ended_revocations_leave_as_new_ones_come() -> None:
     revocations = LocalRevocations(clock)
     for number in range(10):
         await revocations.revoke(f"sess_{number}", f"token_{number}", timeout_s=1)
-    clock.advance(ACCESS_TOKEN_S + TOKEN_ISSUED_LEEWAY_S)
+    clock.advance(limits.ACCESS_TOKEN_S + limits.TOKEN_ISSUED_LEEWAY_S)
     for number in range(25):
         await revocations.revoke("sess_x", "token_x" if number % 2 else None, timeout_s=1)
     assert len(revocations) == 2
@@ -71,9 +71,9 @@ async def test_ended_windows_leave_as_new_ones_begin() -> None:
     for number in range(100):
         await quotas.hit(f"old_{number}", window_s=60, timeout_s=1)
     clock.advance(61)
-    for number in range(100 // QUOTAS_SWEPT_MAX):
+    for number in range(100 // limits.QUOTAS_SWEPT_MAX):
         await quotas.hit(f"new_{number}", window_s=60, timeout_s=1)
-    assert len(quotas) == 100 // QUOTAS_SWEPT_MAX
+    assert len(quotas) == 100 // limits.QUOTAS_SWEPT_MAX
 
 
 async def test_when_full_the_window_that_ends_first_makes_room() -> None:

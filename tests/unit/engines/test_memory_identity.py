@@ -1,7 +1,7 @@
 """The memory store does not grow with what has ended."""
 
-from seriatim.domain.limits import CODE_KEPT_S, CODE_LIFETIME_S
-from seriatim.engines.memory.identity import Shelf
+from seriatim.domain import limits
+from seriatim.simulation.stores.people_tables import Shelf
 from tests.contract.account_data import code, issue
 from tests.contract.store_data import NOW_MS
 from tests.contract.store_engines import MemoryEngine
@@ -34,7 +34,7 @@ def test_a_row_in_the_place_of_an_ended_one_is_kept() -> None:
 
 async def test_codes_of_many_phones_do_not_pile_up() -> None:
     store = MemoryEngine()
-    kept_ms = 1000 * (CODE_LIFETIME_S + CODE_KEPT_S)
+    kept_ms = 1000 * (limits.CODE_LIFETIME_S + limits.CODE_KEPT_S)
     for number in range(200):
         now_ms = NOW_MS + number * kept_ms
         await issue(store, code(created_at_ms=now_ms, of=f"{number:064}"), now_ms=now_ms)

@@ -9,8 +9,8 @@ import pytest
 
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.redis.client import RedisClient
+from seriatim.engines.redis.connection import Command, Reply
 from seriatim.engines.redis.directory import RedisDirectory
-from seriatim.engines.redis.link import Command, Reply
 from seriatim.ports.directory import CachedMembers, Registration
 from tests.support.real_redis import ask, client_of, dialer, until_it_answers
 from tools.engines.redis import Redis

@@ -7,13 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
-from seriatim.domain.limits import ACCESS_TOKEN_S, TOKEN_ISSUED_LEEWAY_S
 from seriatim.domain.message import TEXT, Message
 from seriatim.engines.redis import dial
 from seriatim.engines.redis.client import RedisClient
+from seriatim.engines.redis.connection import Command, Reply
 from seriatim.engines.redis.directory import RedisDirectory
-from seriatim.engines.redis.link import Command, Reply
 from seriatim.engines.redis.push import RedisPush
 from seriatim.engines.redis.quotas import RedisQuotas
 from seriatim.engines.redis.revocations import RedisRevocations
@@ -27,7 +27,7 @@ from tools.engines.redis import Redis
 
 SOON_S = 5.0
 NOON_S = NOON_MS // 1000
-LATER_S = 2 * TOKEN_ISSUED_LEEWAY_S
+LATER_S = 2 * limits.TOKEN_ISSUED_LEEWAY_S
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ async def test_revocations_are_the_keys_of_the_specification(
     for key in ("revoked_sid:sess_1", "revoked_jti:token_1"):
         left_s = await ask(client, "TTL", key)
         assert isinstance(left_s, int)
-        assert ACCESS_TOKEN_S < left_s <= ACCESS_TOKEN_S + TOKEN_ISSUED_LEEWAY_S
+        assert limits.ACCESS_TOKEN_S < left_s <= limits.ACCESS_TOKEN_S + limits.TOKEN_ISSUED_LEEWAY_S
 
 
 async def test_only_the_first_who_finds_no_epoch_sets_it(redis: Redis, client: RedisClient) -> None:

@@ -11,11 +11,11 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.domain.message import TEXT, Message
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.redis.address import Address
 from seriatim.engines.redis.dial import Dialer
-from seriatim.engines.redis.parcels import MalformedParcel, decode_parcel, encode_parcel
 from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
+from seriatim.engines.redis.push_envelope import MalformedParcel, decode_parcel, encode_parcel
 from seriatim.ports.push import CloseOrder, Delivery, Parcel
 from tests.support.cut_line import CutLine
 from tests.support.real_redis import ask, client_of, until, until_it_answers

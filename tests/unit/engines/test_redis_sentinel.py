@@ -8,7 +8,7 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.redis.address import Address
 from seriatim.engines.redis.dial import Dialer
 from seriatim.engines.redis.push import RedisPushSubscriber

@@ -16,10 +16,9 @@ from seriatim.domain.errors import (
     ServerBusy,
     ServiceUnavailable,
 )
-from seriatim.domain.limits import CONTENT_BYTES_MAX, SYNC_SLOTS_MAX
 from seriatim.domain.message import Message
-from seriatim.engines.rpc import wire
-from seriatim.engines.rpc.dial import Dialer
+from seriatim.engines.grpc import wire
+from seriatim.engines.grpc.dial import Dialer
 from seriatim.ports.durability import PrefixPage
 from tests.unit.engines.rpc_kit import SOON_S, client_of, processes, until
 
@@ -69,11 +68,11 @@ async def test_the_largest_page_fits() -> None:
             sequence=limits.SEQUENCE_MAX,
             sender_id="s" * 64,
             client_message_id="i" * 36,
-            content="x" * CONTENT_BYTES_MAX,
+            content="x" * limits.CONTENT_BYTES_MAX,
             content_type="text/plain",
             created_at="2026-01-01T00:00:00.000Z",
         )
-        page = PrefixPage(messages=(message,) * SYNC_SLOTS_MAX, through=500, has_more=True)
+        page = PrefixPage(messages=(message,) * limits.SYNC_SLOTS_MAX, through=500, has_more=True)
 
         async def read(*_: object, **__: object) -> PrefixPage:
             return page

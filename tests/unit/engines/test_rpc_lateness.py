@@ -2,8 +2,8 @@
 
 import pytest
 
-from seriatim.domain.limits import RPC_LATE_RESET_S
-from seriatim.engines.rpc.lateness import Lateness
+from seriatim.domain import limits
+from seriatim.engines.grpc.queue_delay import Lateness
 
 APART_S = 1000.0  # the clocks of the two processes
 
@@ -41,7 +41,7 @@ def test_a_clock_that_runs_a_little_faster_makes_nothing_late() -> None:
 def test_a_clock_that_was_moved_is_believed_after_a_while() -> None:
     lateness = Lateness()
     _late(lateness, 0.0, 0.001)
-    seconds = range(1, int(RPC_LATE_RESET_S) + 3)
+    seconds = range(1, int(limits.RPC_LATE_RESET_S) + 3)
     late = [_late(lateness, float(at), 3600.0) for at in seconds]
     assert late[0] == pytest.approx(3600, abs=0.1)
     assert late[-1] == pytest.approx(0, abs=0.1)
@@ -50,7 +50,7 @@ def test_a_clock_that_was_moved_is_believed_after_a_while() -> None:
 def test_one_batch_on_time_proves_that_the_others_were_late() -> None:
     lateness = Lateness()
     _late(lateness, 0.0, 0.001)
-    for at in range(1, int(RPC_LATE_RESET_S)):
+    for at in range(1, int(limits.RPC_LATE_RESET_S)):
         _late(lateness, float(at), 3.0)
-    _late(lateness, RPC_LATE_RESET_S, 0.001)
-    assert _late(lateness, RPC_LATE_RESET_S + 5, 3.0) == pytest.approx(3.0, abs=0.1)
+    _late(lateness, limits.RPC_LATE_RESET_S, 0.001)
+    assert _late(lateness, limits.RPC_LATE_RESET_S + 5, 3.0) == pytest.approx(3.0, abs=0.1)

@@ -1,4 +1,4 @@
-"""B2: an ingest process that fails is one dependency of several: its failures are calls, its chats go to others."""
+"""An ingest process that fails is one dependency of several: its failures are calls, its chats go to others."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -7,13 +7,12 @@ from contextlib import asynccontextmanager
 import pytest
 
 from seriatim.domain import limits
-from seriatim.domain.breaker import BreakerState
+from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.domain.errors import BreakerOpen, OutcomeUnknown, SeriatimError
 from seriatim.domain.message import Receipt
-from seriatim.engines.rpc import line as line_module
-from seriatim.engines.rpc.durability import RpcDurability, rendezvous
-from seriatim.engines.rpc.routing import Router
-from seriatim.engines.rpc.sending import Sending
+from seriatim.engines.grpc.chat_router import Router
+from seriatim.engines.grpc.durability import RpcDurability, rendezvous
+from seriatim.engines.grpc.pending_send import Sending
 from tests.support.bench import Bench, draft, simulated
 from tests.unit.engines.rpc_kit import Asked, IngestProcess, client_of, processes, until
 
@@ -168,7 +167,7 @@ async def test_b2_a_lost_process_with_forty_drafts_under_way_is_one_failure() ->
 
 
 async def test_b2_a_process_lost_again_and_again_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.engines.rpc.peer.RPC_REDIAL_S", 0.01)
+    monkeypatch.setattr("seriatim.engines.grpc.ingest_peer.RPC_REDIAL_S", 0.01)
     async with _two() as (client, asked, ingests, chats):
         lost, _ = client.ready
         ingests[lost].plane.keeping = True
@@ -190,8 +189,8 @@ async def test_b2_a_process_that_is_there_and_answers_nothing_loses_its_chats_to
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its pings are answered, so its line stands. Drafts that run out of time count once a turn, not each."""
-    monkeypatch.setattr(line_module, "RPC_PING_S", 0.2)
-    monkeypatch.setattr(line_module, "RPC_PINGS_UNHEARD_MAX", 50)  # a busy machine breaks no line
+    monkeypatch.setattr(limits, "RPC_PING_S", 0.2)
+    monkeypatch.setattr(limits, "RPC_PINGS_UNHEARD_MAX", 50)  # a busy machine breaks no line
     async with _two() as (client, asked, ingests, chats):
         mute, other = client.ready
         ingests[mute].plane.keeping = True
@@ -213,8 +212,8 @@ async def test_b2_a_process_that_is_there_and_answers_nothing_loses_its_chats_to
 
 
 async def test_b2_an_answer_whatever_it_says_speaks_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_module, "RPC_PING_S", 0.2)
-    monkeypatch.setattr(line_module, "RPC_PINGS_UNHEARD_MAX", 50)  # a busy machine breaks no line
+    monkeypatch.setattr(limits, "RPC_PING_S", 0.2)
+    monkeypatch.setattr(limits, "RPC_PINGS_UNHEARD_MAX", 50)  # a busy machine breaks no line
     async with _two() as (client, asked, ingests, chats):
         address, _ = client.ready
         ingests[address].plane.keeping = True

@@ -12,11 +12,10 @@ from msgspec import Raw
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, SeriatimError, ServerBusy, ServiceUnavailable
 from seriatim.domain.message import Receipt
-from seriatim.domain.partition import bucket, owner
-from seriatim.engines.rpc import line as line_module
-from seriatim.engines.rpc.dial import Dialer
-from seriatim.engines.rpc.finding import Named
-from seriatim.engines.rpc.wire import SERVICE, TALK, Batch, Send, Words, encode, path
+from seriatim.domain.sharding import bucket, owner
+from seriatim.engines.grpc.dial import Dialer
+from seriatim.engines.grpc.discovery import Named
+from seriatim.engines.grpc.wire import SERVICE, TALK, Batch, Send, Words, encode, path
 from tests.unit.engines.rpc_kit import SOON_S, Asked, IngestProcess, client_of, draft_of, processes, until
 
 CHATS = [f"chat_{number}" for number in range(40)]
@@ -220,7 +219,7 @@ async def test_one_draft_more_than_the_limit_is_refused_and_never_from_within(mo
 
 
 async def test_a_process_that_stands_still_is_given_up_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_module, "RPC_PING_S", 0.05)
+    monkeypatch.setattr(limits, "RPC_PING_S", 0.05)
     async with _mute() as address, client_of(_at(address)) as client:
         await until(lambda: client.ready)
         asked = Asked(client)
@@ -248,8 +247,8 @@ async def test_drafts_that_waited_in_a_socket_while_their_process_stood_still_ha
 async def test_a_quiet_line_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many short pings: a busy machine may hold back the threads of gRPC for a second, which breaks no line."""
     pings_max = 75
-    monkeypatch.setattr(line_module, "RPC_PING_S", 0.02)
-    monkeypatch.setattr(line_module, "RPC_PINGS_UNHEARD_MAX", pings_max)
+    monkeypatch.setattr(limits, "RPC_PING_S", 0.02)
+    monkeypatch.setattr(limits, "RPC_PINGS_UNHEARD_MAX", pings_max)
     async with processes(1) as [ingest], client_of([ingest]) as client:
         await until(lambda: client.ready)
         [before] = client.ready

@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.domain.message import Receipt
-from seriatim.engines.rpc.dial import Dialer, Tls
+from seriatim.engines.grpc.dial import Dialer, Tls
 from tests.unit.engines.rpc_kit import Asked, client_of, processes
 
 

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from seriatim.domain.limits import LOCAL_CALLS_MAX
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.engines.memory.wire import ShortWire
+from seriatim.domain import limits
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.wire import ShortWire
 
 
 def test_no_chance_is_given_twice() -> None:
@@ -39,7 +39,7 @@ async def test_who_calls_in_a_loop_lets_others_run_now_and_then() -> None:
             await asyncio.sleep(0)
 
     counting = asyncio.create_task(count())
-    for _ in range(10 * LOCAL_CALLS_MAX):
+    for _ in range(10 * limits.LOCAL_CALLS_MAX):
         assert await wire.call("ask", lambda: 7, timeout_s=1) == 7
     counting.cancel()
     assert 9 <= turns <= 11

@@ -7,7 +7,7 @@ from seriatim.domain import events
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.message import TEXT, Message
-from seriatim.fanout.observer import Skip, Unobserved
+from seriatim.fanout.observer import FanoutObserver, Skip
 from seriatim.ports.catalog import Members
 from seriatim.ports.directory import CachedMembers, Registration
 from seriatim.ports.event_log import MESSAGES, Letter, Partition, RebalanceListener, Record
@@ -122,7 +122,7 @@ class FixedClock:
         return 0
 
 
-class Ledger(Unobserved):
+class Ledger(FanoutObserver):
     """Remembers what fanout told."""
 
     def __init__(self) -> None:

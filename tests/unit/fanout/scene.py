@@ -1,6 +1,6 @@
 """A deliverer with stand-ins around it, for tests of who gets a message."""
 
-from seriatim.fanout.deliver import Deliverer
+from seriatim.fanout.delivery import Deliverer
 from seriatim.fanout.recipients import Recipients
 from tests.unit.fanout.doubles import (
     CHAT,

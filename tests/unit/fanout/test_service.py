@@ -10,14 +10,14 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, ServiceUnavailable
-from seriatim.domain.partition import partition as partition_of
-from seriatim.engines.memory.consumer_group import MemoryEventReader
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
-from seriatim.engines.memory.wire import Wire
+from seriatim.domain.sharding import partition as partition_of
+from seriatim.engines.inprocess.wire import Wire
+from seriatim.fanout.consumer import FanoutService
 from seriatim.fanout.observer import Skip
-from seriatim.fanout.service import FanoutService
 from seriatim.ports.event_log import DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, Partition, RebalanceListener, Record
 from seriatim.ports.push import Delivery, Parcel
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.simulation.stores.event_reader import MemoryEventReader
 from tests.unit.fanout.doubles import (
     FakeDirectory,
     FakePush,

@@ -8,13 +8,13 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.engines.memory.consumer_group import MemoryEventReader
-from seriatim.engines.memory.event_log import MemoryBroker, MemoryDeadLetterWriter
-from seriatim.engines.memory.wire import Wire
-from seriatim.fanout.service import FanoutService
+from seriatim.engines.inprocess.wire import Wire
+from seriatim.fanout.consumer import FanoutService
 from seriatim.ports.event_log import DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Record
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter
+from seriatim.simulation.stores.event_reader import MemoryEventReader
 from tests.unit.fanout.doubles import FakeDirectory, FakePush, FakeRoster, FixedClock
 
 

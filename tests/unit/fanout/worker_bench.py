@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 from seriatim.fanout.dead_letters import DeadLetters
-from seriatim.fanout.worker import PartitionWorker
+from seriatim.fanout.partition_worker import PartitionWorker
 from seriatim.ports.event_log import Record
 from tests.unit.fanout.doubles import P0, FakeLetters, FakeReader, FixedClock, Ledger, record
 

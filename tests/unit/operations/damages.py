@@ -7,9 +7,9 @@ import msgspec
 from seriatim.domain.account import Code, Session, phone_hash
 from seriatim.domain.chat import Chat, Membership, Role, pair_key
 from seriatim.domain.message import Message, Sealed
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.disk import Disk
-from seriatim.engines.embedded.rows import CounterRow, EventRow, WatermarkRow
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.disk import Disk
+from seriatim.engines.embedded.storage.rows import CounterRow, EventRow, WatermarkRow
 from seriatim.ports.event_log import CHATS, MESSAGES, Partition
 from seriatim.ports.message_log import Key
 from tests.unit.operations.stored_town import ANN, BOB, CID, DIRECT, EMPTY, GROUP, PHONES, TOPICS, membership

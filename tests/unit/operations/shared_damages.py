@@ -13,7 +13,7 @@ from seriatim.domain.account import phone_hash
 from seriatim.domain.chat import ChatType
 from seriatim.domain.events import encode_message, message_persisted
 from seriatim.domain.message import Message, content_digest
-from seriatim.domain.partition import partition as partition_of
+from seriatim.domain.sharding import partition as partition_of
 from seriatim.engines.dynamodb import store as tables
 from seriatim.ports.event_log import CHATS, MESSAGES, Record
 from seriatim.ports.message_log import Allocation, Entry

@@ -8,13 +8,13 @@ from confluent_kafka import Producer as RawProducer
 
 from seriatim.engines.dynamodb.accounts import DynamoAccounts
 from seriatim.engines.dynamodb.catalog import DynamoCatalog
-from seriatim.engines.dynamodb.client import Client
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.dynamodb.reading import Reader
+from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.engines.dynamodb.transport.client import Client
 from seriatim.engines.kafka.event_log import KafkaEventWriter
 from seriatim.engines.kafka.inspection import KafkaInspection
 from seriatim.engines.kafka.producer import Producer
-from seriatim.runtime.inspecting import SharedInspection
+from seriatim.runtime.tools.inspection import SharedInspection
 from tests.support.real_dynamodb import ANYBODY, PATIENCE_S, PREFIX, CarefulClient, client_with_tables
 from tests.support.real_kafka import RawKafka, real_kafka
 from tests.unit.operations.stored_town import TOPICS, Town

@@ -17,9 +17,9 @@ from seriatim.durability.ingest import Ingest
 from seriatim.engines.embedded.accounts import EmbeddedAccounts
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.accounts import Accounts
 from seriatim.ports.catalog import Catalog
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, EventWriter

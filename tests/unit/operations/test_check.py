@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Role
-from seriatim.domain.limits import CHECK_VIOLATIONS_SHOWN_MAX
-from seriatim.engines.embedded.disk import Disk
-from seriatim.engines.embedded.glance import Glance
-from seriatim.engines.embedded.inspection import EmbeddedInspection
-from seriatim.engines.embedded.rows import EVENT, chat_key
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.operations.check import check
-from seriatim.operations.findings import Report
-from seriatim.operations.invariants import INVARIANTS
+from seriatim.engines.embedded.storage.disk import Disk
+from seriatim.engines.embedded.storage.rows import EVENT, chat_key
+from seriatim.engines.embedded.storage.secondary import Glance
+from seriatim.engines.embedded.tools.inspection import EmbeddedInspection
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.operations.check.findings import Report
+from seriatim.operations.check.invariants import INVARIANTS
+from seriatim.operations.check.run import check
 from seriatim.ports.event_log import MESSAGES
 from tests.unit.operations import damages
 from tests.unit.operations.damages import DAMAGES, Damage, Rows
@@ -125,7 +125,7 @@ async def test_what_goes_wrong_only_after_the_first_look_is_left_to_the_next_che
 
 async def test_a_busy_server_raises_no_suspicion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files are small, so that rows move from log to file to file while they are read."""
-    monkeypatch.setattr("seriatim.engines.embedded.disk.STORE_MEMTABLE_BYTES", 65_536)
+    monkeypatch.setattr("seriatim.domain.limits.STORE_MEMTABLE_BYTES", 65_536)
     async with living_town(tmp_path / "data") as town:
         await town.populate()
         sent = 0
@@ -214,14 +214,14 @@ async def test_a_thoroughly_broken_store_is_counted_in_full_and_shown_in_part(
     town: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than can be remembered for the second look: so many are no writes in flight."""
-    monkeypatch.setattr("seriatim.operations.findings.CHECK_SUSPECTS_MAX", 3)
+    monkeypatch.setattr("seriatim.domain.limits.CHECK_SUSPECTS_MAX", 3)
 
     def strangers(rows: Rows) -> None:
         for number in range(20):
             rows.put(damages.user_chat(f"user_{number}", GROUP), b"")
 
     report = await checked(damaged(town, strangers))
-    assert (report.violations, len(report.shown)) == (20, CHECK_VIOLATIONS_SHOWN_MAX)
+    assert (report.violations, len(report.shown)) == (20, limits.CHECK_VIOLATIONS_SHOWN_MAX)
 
 
 async def come_and_go(town: Town, chat_id: str, user_id: str) -> None:

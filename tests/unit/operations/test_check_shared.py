@@ -9,13 +9,13 @@ import pytest
 from seriatim.domain.account import Session
 from seriatim.domain.chat import Chat, Membership, Role
 from seriatim.engines.dynamodb import store as tables
-from seriatim.engines.dynamodb.reading import Reader
-from seriatim.operations import check_events
-from seriatim.operations.check import check
-from seriatim.operations.findings import Report
-from seriatim.operations.invariants import INVARIANTS
+from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.operations.check import events
+from seriatim.operations.check.findings import Report
+from seriatim.operations.check.invariants import INVARIANTS
+from seriatim.operations.check.run import check
 from seriatim.ports.inspection import UserChat, UserSession
-from seriatim.runtime.inspecting import NoRecords, SharedInspection
+from seriatim.runtime.tools.inspection import NoRecords, SharedInspection
 from tests.support.real_dynamodb import PREFIX
 from tests.unit.operations.shared_damages import DAMAGES, Damage
 from tests.unit.operations.shared_town import SharedTown, shared_town
@@ -48,7 +48,7 @@ def told() -> tuple[dict[Damage, Told], list[Told]]:
             return expected, [(each.invariant, each.subject) for each in report.shown]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("seriatim.operations.findings.CHECK_VIOLATIONS_SHOWN_MAX", 100)
+        patch.setattr("seriatim.domain.limits.CHECK_VIOLATIONS_SHOWN_MAX", 100)
         return asyncio.run(run())
 
 
@@ -94,7 +94,7 @@ async def test_without_an_event_log_its_invariants_are_not_looked_at_and_the_oth
         report = await check(store, now_ms=town.clock.now_ms, recheck_s=0.0)
     assert [violation.invariant for violation in report.shown] == ["I5"]
     unseen = {line.invariant: line.not_looked_at for line in report.lines if line.not_looked_at}
-    assert unseen == dict.fromkeys(check_events.INVARIANTS, "no event log was given")
+    assert unseen == dict.fromkeys(events.INVARIANTS, "no event log was given")
     assert [line.invariant for line in report.lines if not line.looked_at] == [*unseen]
 
 

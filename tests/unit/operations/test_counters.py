@@ -8,9 +8,9 @@ from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
-from seriatim.engines.memory.message_log import MemoryMessageLog
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.operations.counters import CounterDoctor, Repair, RepairRefused
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.operations.counter_repair import CounterRepairer, Repair, RepairRefused
+from seriatim.simulation.stores.message_log import MemoryMessageLog
 from tests.contract.store_data import NOW_MS, T_S, found_group, message, store_messages
 from tests.contract.store_engines import ENGINES
 from tests.support.bench import ANN, BOB, CHAT, CID, Bench, Node, draft, simulated
@@ -51,7 +51,7 @@ async def test_r6_the_counter_is_above_the_watermark_of_who_left_and_may_come_ba
         await engine.lose_counter(CHAT)
         log = engine.repair()
         assert isinstance(log, EmbeddedMessageLog | MemoryMessageLog | DynamoMessageLog)
-        repair = await CounterDoctor(log, SystemClock(), highest_published=lambda _: 1).repair(CHAT)
+        repair = await CounterRepairer(log, SystemClock(), highest_published=lambda _: 1).repair(CHAT)
     finally:
         await engine.close()
     assert (repair.watermark, repair.allocated, repair.sealed) == (4, 4, (2, 3, 4))
@@ -213,5 +213,5 @@ def _lost(bench: Bench) -> Node:
 
 
 async def _repair(node: Node, *, published: int, margin: int = 0) -> Repair:
-    doctor = CounterDoctor(node.log, node.clock, highest_published=lambda _: published)
-    return await doctor.repair(CHAT, margin=margin)
+    repairer = CounterRepairer(node.log, node.clock, highest_published=lambda _: published)
+    return await repairer.repair(CHAT, margin=margin)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from seriatim.domain.limits import CHECK_LOOKS_MAX
-from seriatim.operations.findings import Findings
+from seriatim.domain import limits
+from seriatim.operations.check.findings import Findings
 
 WRONG = "it is wrong"
 
@@ -41,15 +41,15 @@ async def test_the_first_pass_looks_once_and_suspects() -> None:
 
 
 async def test_what_is_right_at_one_of_many_looks_is_not_accused() -> None:
-    findings, looks = passes("chat"), Looks(*[WRONG] * (CHECK_LOOKS_MAX - 1), None)
+    findings, looks = passes("chat"), Looks(*[WRONG] * (limits.CHECK_LOOKS_MAX - 1), None)
     await findings.judge("R11", "chat", looks)
-    assert (looks.count, accused(findings)) == (CHECK_LOOKS_MAX, [])
+    assert (looks.count, accused(findings)) == (limits.CHECK_LOOKS_MAX, [])
 
 
 async def test_what_is_wrong_at_every_look_is_accused() -> None:
     findings, looks = passes("chat"), Looks(WRONG)
     await findings.judge("R11", "chat", looks)
-    assert (looks.count, accused(findings)) == (CHECK_LOOKS_MAX, ["chat"])
+    assert (looks.count, accused(findings)) == (limits.CHECK_LOOKS_MAX, ["chat"])
 
 
 async def test_what_was_right_in_the_first_pass_is_neither_accused_nor_looked_at_again() -> None:
@@ -59,9 +59,9 @@ async def test_what_was_right_in_the_first_pass_is_neither_accused_nor_looked_at
 
 
 async def test_of_too_many_suspects_the_rest_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.operations.findings.CHECK_LOOKS_AGAIN_MAX", CHECK_LOOKS_MAX)
+    monkeypatch.setattr("seriatim.domain.limits.CHECK_LOOKS_AGAIN_MAX", limits.CHECK_LOOKS_MAX)
     findings, looks = passes("one", "two", "three"), [Looks(WRONG) for _ in range(3)]
     for subject, look in zip(("one", "two", "three"), looks, strict=True):
         await findings.judge("R11", subject, look)
-    assert [look.count for look in looks] == [CHECK_LOOKS_MAX, 2, 1]
+    assert [look.count for look in looks] == [limits.CHECK_LOOKS_MAX, 2, 1]
     assert accused(findings) == ["one", "two", "three"]

@@ -6,9 +6,9 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, InternalError, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
-from seriatim.engines.dynamodb.client import Client, Request
-from seriatim.engines.dynamodb.control import DynamoTableControl
-from seriatim.engines.dynamodb.refusals import refusal
+from seriatim.engines.dynamodb.table_control import DynamoTableControl
+from seriatim.engines.dynamodb.transport.client import Client, Request
+from seriatim.engines.dynamodb.transport.errors import refusal
 from seriatim.operations.retries import RetryingTableControl, repeated
 from seriatim.operations.tables import TABLES
 from tests.support.hand_clock import HandClock

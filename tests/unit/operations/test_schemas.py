@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from seriatim.cli.main import main
 from seriatim.cli.schemas import FOLDER
-from seriatim.operations.schemas import check
+from seriatim.operations.event_schemas import check
 
 Json = dict[str, Any]
 Change = Callable[[Json], None]

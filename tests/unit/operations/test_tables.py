@@ -7,10 +7,10 @@ import pytest
 
 from seriatim.domain.errors import InternalError
 from seriatim.engines.dynamodb import store
-from seriatim.engines.dynamodb.client import Client
-from seriatim.engines.dynamodb.control import DynamoTableControl
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.operations.tables import TABLES, Difference, NotReady, compare, create, definitions, verify
+from seriatim.engines.dynamodb.table_control import DynamoTableControl
+from seriatim.engines.dynamodb.transport.client import Client
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.operations.tables import TABLES, TableDifference, TablesNotReady, compare, create, definitions, verify
 from seriatim.ports.tables import Attribute, Index, Table
 from tests.support.hand_clock import HandClock
 from tests.support.real_dynamodb import PATIENCE_S, CarefulClient, real_dynamodb
@@ -55,8 +55,8 @@ async def test_making_them_again_makes_what_is_missing_and_keeps_the_rest(client
     await client.call("UpdateTimeToLive", request, until=until)
     found = await verify(control, prefix=PREFIX)
     assert list(found) == [
-        Difference("made_sessions", "table", "there", "missing"),
-        Difference("made_otp_requests", "expiry by", "ttl", "none"),
+        TableDifference("made_sessions", "table", "there", "missing"),
+        TableDifference("made_otp_requests", "expiry by", "ttl", "none"),
     ]
     assert list(await create(control, SystemClock(), prefix=PREFIX)) == ["made_sessions"]
     assert list(await verify(control, prefix=PREFIX)) == []
@@ -70,7 +70,7 @@ async def test_a_table_with_other_keys_is_told_and_left_alone(client: Client) ->
     await control.create(wrong, timeout_s=PATIENCE_S)
     await create(control, SystemClock(), prefix=PREFIX)
     found = await verify(control, prefix=PREFIX)
-    assert list(found) == [Difference("made_messages", "sort key", "sequence (N)", "sequence (S)")]
+    assert list(found) == [TableDifference("made_messages", "sort key", "sequence (N)", "sequence (S)")]
 
 
 async def test_a_table_that_is_never_ready_is_told_in_the_end() -> None:
@@ -90,7 +90,7 @@ async def test_a_table_that_is_never_ready_is_told_in_the_end() -> None:
             clock.advance(1000)
             return False
 
-    with pytest.raises(NotReady, match="again later"):
+    with pytest.raises(TablesNotReady, match="again later"):
         await create(Slow(), clock)
 
 

@@ -12,11 +12,10 @@ from seriatim.cli import topics
 from seriatim.cli.main import main
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.domain.limits import LETTER_VALUE_BYTES_MAX
 from seriatim.engines.kafka.cluster import Cluster
-from seriatim.engines.kafka.control import KafkaTopicControl
 from seriatim.engines.kafka.event_log import KafkaDeadLetterWriter
 from seriatim.engines.kafka.producer import Producer
+from seriatim.engines.kafka.topic_control import KafkaTopicControl
 from seriatim.operations.topics import (
     PARTITIONS,
     PROFILES,
@@ -192,7 +191,7 @@ async def test_the_largest_letter_fits() -> None:
     (topic,) = [each for each in definitions(SINGLE, raw.cluster.prefix) if each.name.endswith(DEAD_LETTERS)]
     await KafkaTopicControl(raw.cluster).create(topic, timeout_s=PATIENCE_S)
     partition = Partition(MESSAGES, 0)
-    content = bytes(LETTER_VALUE_BYTES_MAX)
+    content = bytes(limits.LETTER_VALUE_BYTES_MAX)
     record = Record(partition=partition, offset=0, key=b"chat_1", value=content, headers=(), timestamp_ms=0)
     letter = Letter(
         record=record, reason="x", attempts=1, consumer_group="g", consumer_id="c", failed_at_ms=1_769_783_401_234
@@ -250,7 +249,7 @@ class _Forgetful(KafkaTopicControl):
 def test_where_kafka_cannot_be_asked_the_exit_code_is_2_and_one_line_says_why(
     url: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seriatim.operations.topics.KAFKA_ADMIN_S", 0.5)
+    monkeypatch.setattr("seriatim.domain.limits.KAFKA_ADMIN_S", 0.5)
     result = CliRunner().invoke(main, ["topics", "verify", "--url", url])
     assert result.exit_code == 2
     assert says in result.stderr

@@ -1,13 +1,9 @@
 """Brings a client session into a state in one line, and reads the actions it returns. Frames in, actions out."""
 
+from seriatim.client.actions import Action, Deliver, Transmit
+from seriatim.client.session import ClientSession, State
+from seriatim.client.store import ClientStore, MemoryClientStore
 from seriatim.domain.message import Message
-from seriatim.protocol.client_actions import (
-    Action,
-    Deliver,
-    Transmit,
-)
-from seriatim.protocol.client_session import ClientSession, State
-from seriatim.protocol.client_store import ClientStore, MemoryClientStore
 from seriatim.protocol.frames import (
     Ack,
     ClientFrame,

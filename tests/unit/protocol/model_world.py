@@ -6,9 +6,9 @@ writes of its store; what it had written is all that the next session gets.
 
 from hypothesis import strategies as st
 
+from seriatim.client.actions import Action, Connect, Deliver, Disconnect, Failed, ListChats, Sent, Transmit
+from seriatim.client.session import ClientSession, State
 from seriatim.domain.message import Message
-from seriatim.protocol.client_actions import Action, Connect, Deliver, Disconnect, Failed, ListChats, Sent, Transmit
-from seriatim.protocol.client_session import ClientSession, State
 from seriatim.protocol.frames import (
     Ack,
     ClientFrame,

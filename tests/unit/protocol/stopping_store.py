@@ -1,7 +1,7 @@
 """A client's store on a device that loses power between any two writes."""
 
+from seriatim.client.store import MemoryClientStore, OutboxEntry
 from seriatim.domain.message import Message
-from seriatim.protocol.client_store import MemoryClientStore, OutboxEntry
 
 
 class PowerLost(Exception):

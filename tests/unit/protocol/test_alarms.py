@@ -1,6 +1,6 @@
 """Alarms ring in order of time, each once, however often they were moved."""
 
-from seriatim.protocol.alarms import Alarms, earliest
+from seriatim.client.timers import Alarms, earliest
 
 
 def test_alarms_ring_in_order_of_time_and_only_once() -> None:

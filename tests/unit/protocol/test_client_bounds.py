@@ -2,10 +2,10 @@
 
 import pytest
 
+from seriatim.client.actions import Disconnect
+from seriatim.client.session import State
+from seriatim.client.store import MemoryClientStore
 from seriatim.domain import limits
-from seriatim.protocol.client_actions import Disconnect
-from seriatim.protocol.client_session import State
-from seriatim.protocol.client_store import MemoryClientStore
 from seriatim.protocol.frames import ConnectionClosing
 from tests.unit.protocol.client_steps import CHAT, error, ready, uuid
 

@@ -1,8 +1,8 @@
-"""What the server counts as shown and the device does not hold, and the other way round (R2, W1)."""
+"""What the server counts as shown and the device does not hold, and the other way round."""
 
-from seriatim.protocol.client_actions import Action
-from seriatim.protocol.client_session import ClientSession
-from seriatim.protocol.client_store import OutboxEntry
+from seriatim.client.actions import Action
+from seriatim.client.session import ClientSession
+from seriatim.client.store import OutboxEntry
 from tests.unit.protocol.client_steps import (
     CHAT,
     ME,

@@ -2,15 +2,11 @@
 
 import pytest
 
+from seriatim.client.actions import ConsentNeeded, Failed, Sent
+from seriatim.client.session import State
+from seriatim.client.store import MemoryClientStore, OutboxEntry
+from seriatim.domain import limits
 from seriatim.domain.errors import InvalidMessage, MessageTooLarge
-from seriatim.domain.limits import CLIENT_OUTBOX_ENTRIES_MAX, KEY_LIFETIME_S
-from seriatim.protocol.client_actions import (
-    ConsentNeeded,
-    Failed,
-    Sent,
-)
-from seriatim.protocol.client_session import State
-from seriatim.protocol.client_store import MemoryClientStore, OutboxEntry
 from tests.unit.protocol.client_steps import (
     CHAT,
     DAY_S,
@@ -212,7 +208,7 @@ def test_r3_client_an_entry_an_hour_younger_than_the_servers_memory_of_ids_is_se
     session_over(store).send(CHAT, uuid(1), "old", 0)
     session_over(store).send(CHAT, uuid(2), "fresh", 2 * DAY_S)
     session = session_over(store)
-    at = KEY_LIFETIME_S - 3600.0
+    at = limits.KEY_LIFETIME_S - 3600.0
     actions = make_ready(session, now=at)
     assert ConsentNeeded(chat_id=CHAT, client_message_id=uuid(1)) in actions
     assert sends(actions) == [uuid(2)], "held back, it does not hold up the others"
@@ -223,7 +219,7 @@ def test_r3_client_an_entry_an_hour_younger_than_the_servers_memory_of_ids_is_se
 def test_r3_client_an_entry_one_second_younger_is_sent_again_without_consent() -> None:
     store = MemoryClientStore()
     session_over(store).send(CHAT, uuid(1), "old", 0)
-    actions = make_ready(session_over(store), now=KEY_LIFETIME_S - 3601.0)
+    actions = make_ready(session_over(store), now=limits.KEY_LIFETIME_S - 3601.0)
     assert sends(actions) == [uuid(1)]
     assert not any(isinstance(action, ConsentNeeded) for action in actions)
 
@@ -232,9 +228,9 @@ def test_r3_client_an_entry_that_grows_too_old_between_two_tries_is_not_sent_aga
     session = ready(MemoryClientStore(), now=0.0)
     session.send(CHAT, uuid(1), "hello", 0)
     session.received(
-        error("SERVICE_UNAVAILABLE", retryable=True, key=1, retry_after_seconds=KEY_LIFETIME_S - 3600.0), 0
+        error("SERVICE_UNAVAILABLE", retryable=True, key=1, retry_after_seconds=limits.KEY_LIFETIME_S - 3600.0), 0
     )
-    actions = session.timer(2.0 * KEY_LIFETIME_S)
+    actions = session.timer(2.0 * limits.KEY_LIFETIME_S)
     assert sends(actions) == []
     assert ConsentNeeded(chat_id=CHAT, client_message_id=uuid(1)) in actions
 
@@ -269,24 +265,24 @@ def test_a_text_no_server_takes_never_reaches_the_outbox() -> None:
 def test_a_full_outbox_refuses_and_queues_nothing() -> None:
     store = MemoryClientStore()
     session = session_over(store)
-    for number in range(CLIENT_OUTBOX_ENTRIES_MAX):
+    for number in range(limits.CLIENT_OUTBOX_ENTRIES_MAX):
         session.send(CHAT, uuid(number), "a", 0)
-    refused = uuid(CLIENT_OUTBOX_ENTRIES_MAX)
+    refused = uuid(limits.CLIENT_OUTBOX_ENTRIES_MAX)
     assert session.send(CHAT, refused, "a", 0) == [Failed(chat_id=CHAT, client_message_id=refused, code="OUTBOX_FULL")]
-    assert len(store.outbox()) == CLIENT_OUTBOX_ENTRIES_MAX
+    assert len(store.outbox()) == limits.CLIENT_OUTBOX_ENTRIES_MAX
 
 
 def test_failed_entries_take_room_and_a_resent_one_takes_it_once() -> None:
     store = MemoryClientStore()
     session = ready(store)
-    for number in range(CLIENT_OUTBOX_ENTRIES_MAX - 1):
+    for number in range(limits.CLIENT_OUTBOX_ENTRIES_MAX - 1):
         session.send(CHAT, uuid(number), "a", 0)
     session.received(error("FORBIDDEN", retryable=False, key=0), 0)
     session.received(error("FORBIDDEN", retryable=False, key=1), 0)
     session.resend(CHAT, uuid(0), 0)
-    for number in range(CLIENT_OUTBOX_ENTRIES_MAX - 1, CLIENT_OUTBOX_ENTRIES_MAX + 5):
+    for number in range(limits.CLIENT_OUTBOX_ENTRIES_MAX - 1, limits.CLIENT_OUTBOX_ENTRIES_MAX + 5):
         session.send(CHAT, uuid(number), "a", 0)
-    assert len(store.outbox()) == CLIENT_OUTBOX_ENTRIES_MAX
+    assert len(store.outbox()) == limits.CLIENT_OUTBOX_ENTRIES_MAX
 
 
 def test_an_ack_for_another_text_does_not_place_ours_but_fetches_what_the_server_holds() -> None:

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from seriatim.client.timeline import Timeline
 from seriatim.domain.message import Message
-from seriatim.protocol.timeline import Timeline
 from tests.unit.protocol.model_world import CHATS, READY_STEPS, STEPS, World, finish, run
 
 Steps = list[tuple[object, ...]]

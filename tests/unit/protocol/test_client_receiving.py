@@ -1,14 +1,8 @@
 """The client's obligations 4, 5 and 6: every message once, in order, and acks that never claim too much."""
 
-from seriatim.protocol.client_actions import (
-    Disconnect,
-    ListChats,
-    Sent,
-    Stopped,
-    Transmit,
-)
-from seriatim.protocol.client_session import State
-from seriatim.protocol.client_store import MemoryClientStore
+from seriatim.client.actions import Disconnect, ListChats, Sent, Stopped, Transmit
+from seriatim.client.session import State
+from seriatim.client.store import MemoryClientStore
 from seriatim.protocol.frames import (
     Ack,
     ConnectionClosing,

@@ -2,17 +2,9 @@
 
 import pytest
 
-from seriatim.protocol.client_actions import (
-    ChatLeft,
-    Connect,
-    Disconnect,
-    Failed,
-    ListChats,
-    Ready,
-    Stopped,
-)
-from seriatim.protocol.client_session import ClientSession, State
-from seriatim.protocol.client_store import MemoryClientStore
+from seriatim.client.actions import ChatLeft, Connect, Disconnect, Failed, ListChats, Ready, Stopped
+from seriatim.client.session import ClientSession, State
+from seriatim.client.store import MemoryClientStore
 from seriatim.protocol.codec import UnknownType
 from seriatim.protocol.frames import (
     ConnectionClosing,

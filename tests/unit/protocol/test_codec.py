@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from seriatim.domain import limits
 from seriatim.domain.errors import BreakerOpen, MessageTooLarge
-from seriatim.domain.limits import BATCH_BYTES_MAX, CONTENT_BYTES_MAX, FRAME_BYTES_MAX, SEQUENCE_MAX
 from seriatim.domain.message import Message
 from seriatim.protocol.codec import (
     BadFrame,
@@ -105,8 +105,8 @@ def test_whitespace_is_a_message() -> None:
 
 
 def test_content_is_measured_in_bytes_and_the_limit_itself_is_allowed() -> None:
-    assert isinstance(decode(SEND | {"content": "é" * (CONTENT_BYTES_MAX // 2)}), SendMessage)
-    assert code(SEND | {"content": "é" * (CONTENT_BYTES_MAX // 2) + "x"}) == "MESSAGE_TOO_LARGE"
+    assert isinstance(decode(SEND | {"content": "é" * (limits.CONTENT_BYTES_MAX // 2)}), SendMessage)
+    assert code(SEND | {"content": "é" * (limits.CONTENT_BYTES_MAX // 2) + "x"}) == "MESSAGE_TOO_LARGE"
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def test_s27_what_is_no_object_with_a_type_is_invalid(text: str | bytes) -> None
     assert refused(text).error.code == "INVALID_MESSAGE"
 
 
-@pytest.mark.parametrize("value", [True, 47.0, "47", None, -1, SEQUENCE_MAX + 1, 10**400])
+@pytest.mark.parametrize("value", [True, 47.0, "47", None, -1, limits.SEQUENCE_MAX + 1, 10**400])
 def test_a_sequence_is_a_json_integer_that_everybody_can_hold(value: object) -> None:
     assert code(SYNC | {"last_acked_sequence": value}) == "INVALID_MESSAGE"
 
@@ -164,7 +164,7 @@ def test_checks_run_in_the_order_shape_size_content_type() -> None:
 
 
 def test_a_frame_above_64_kib_is_refused_unread() -> None:
-    assert refused(json.dumps(SEND | {"more": "x" * FRAME_BYTES_MAX})).error.code == "INVALID_MESSAGE"
+    assert refused(json.dumps(SEND | {"more": "x" * limits.FRAME_BYTES_MAX})).error.code == "INVALID_MESSAGE"
 
 
 def test_a_bad_frame_echoes_what_was_readable() -> None:
@@ -230,7 +230,7 @@ def message(sequence: int, content: str = "Hi") -> Message:
     )
 
 
-@given(st.text(st.characters(codec="utf-8"), min_size=1), st.integers(1, SEQUENCE_MAX))
+@given(st.text(st.characters(codec="utf-8"), min_size=1), st.integers(1, limits.SEQUENCE_MAX))
 def test_a_server_frame_survives_the_wire(content: str, sequence: int) -> None:
     frame = message_frame(message(sequence, content), None)
     assert decode_server_frame(encode(frame)) == frame
@@ -288,7 +288,7 @@ def test_an_error_frame_says_whether_and_when_to_retry() -> None:
 
 
 def test_an_error_frame_carries_the_details() -> None:
-    assert error_frame(MessageTooLarge("too large")).details == {"max_bytes": CONTENT_BYTES_MAX}
+    assert error_frame(MessageTooLarge("too large")).details == {"max_bytes": limits.CONTENT_BYTES_MAX}
 
 
 # --- batches -------------------------------------------------------------------------------------------------------
@@ -313,8 +313,8 @@ def test_a_batch_is_cut_at_512_kib_and_says_where_to_go_on() -> None:
     messages = [message(sequence, "\x01" * 4096) for sequence in range(1, 101)]
     made = batch("chat_a", messages, through=120, has_more=False, request_id="r" * 64)
     kept = len(made.frame.messages)
-    assert len(made.encoded) <= BATCH_BYTES_MAX
-    assert len(made.encoded) > BATCH_BYTES_MAX - 30_000, "cut more than needed"
+    assert len(made.encoded) <= limits.BATCH_BYTES_MAX
+    assert len(made.encoded) > limits.BATCH_BYTES_MAX - 30_000, "cut more than needed"
     assert (made.frame.has_more, made.frame.next_sequence, made.through) == (True, kept + 1, kept)
 
 
@@ -322,7 +322,7 @@ def test_a_batch_is_cut_no_earlier_than_needed_and_never_too_late() -> None:
     messages = [message(sequence, "x" * 1500) for sequence in range(1, 501)]
     made = batch("chat_a", messages, through=500, has_more=False)
     average = len(made.encoded) / len(made.frame.messages)
-    assert BATCH_BYTES_MAX - 2 * average < len(made.encoded) <= BATCH_BYTES_MAX
+    assert limits.BATCH_BYTES_MAX - 2 * average < len(made.encoded) <= limits.BATCH_BYTES_MAX
 
 
 def test_a_batch_that_fits_is_not_cut() -> None:
@@ -358,12 +358,14 @@ def test_a_send_read_the_short_way_is_the_send_that_the_long_way_reads(fields: d
 
 
 def test_a_send_without_fault_goes_the_short_way() -> None:
-    for content in ("Hi", "x" * CONTENT_BYTES_MAX, "\u00e9" * (CONTENT_BYTES_MAX // 2)):
+    for content in ("Hi", "x" * limits.CONTENT_BYTES_MAX, "\u00e9" * (limits.CONTENT_BYTES_MAX // 2)):
         fields = {**SEND, "content": content, "request_id": "r", "content_type": "text/plain"}
         assert faultless_send(json.dumps(fields)) is not None
 
 
-@pytest.mark.parametrize("content", ["", "x" * (CONTENT_BYTES_MAX + 1), "\u00e9" * (CONTENT_BYTES_MAX // 2 + 1)])
+@pytest.mark.parametrize(
+    "content", ["", "x" * (limits.CONTENT_BYTES_MAX + 1), "\u00e9" * (limits.CONTENT_BYTES_MAX // 2 + 1)]
+)
 def test_content_of_a_wrong_size_goes_the_long_way(content: str) -> None:
     assert faultless_send(json.dumps({**SEND, "content": content})) is None
 

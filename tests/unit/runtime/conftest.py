@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from seriatim.engines.embedded.folder import Folder
-from seriatim.runtime.logs import set_up
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.runtime.telemetry.logs import set_up
 
 
 @pytest.fixture

@@ -4,12 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from seriatim.domain import limits
 from seriatim.domain.errors import CounterMissing
-from seriatim.domain.limits import OVERTAKEN_SLOTS_KEPT_MAX
 from seriatim.ports.message_log import PublishedAhead
-from seriatim.runtime import counted_log
-from seriatim.runtime.counted_log import CountedDynamoLog
-from seriatim.runtime.counting import DurabilityCounts
+from seriatim.runtime.telemetry.counted_message_log import CountedDynamoLog
+from seriatim.runtime.telemetry.counters import DurabilityCounters
 from tests.contract.store_data import CHAT, T_S, allocate, entry, found_group, message, persist, seal
 from tests.contract.store_engines import DynamoEngine
 
@@ -28,7 +27,7 @@ async def engine() -> AsyncIterator[DynamoEngine]:
 async def test_a_slot_found_empty_below_a_filled_one_is_counted_once_however_often_it_is_looked_at(
     engine: DynamoEngine,
 ) -> None:
-    counts = DurabilityCounts()
+    counts = DurabilityCounters()
     log = CountedDynamoLog(engine.store, counts)
     await allocate(log, 6)
     for sequence in (2, 3, 6):
@@ -44,7 +43,7 @@ async def test_a_slot_found_empty_below_a_filled_one_is_counted_once_however_oft
 
 
 async def test_a_chat_without_holes_counts_none_wherever_the_reader_begins(engine: DynamoEngine) -> None:
-    counts = DurabilityCounts()
+    counts = DurabilityCounters()
     log = CountedDynamoLog(engine.store, counts)
     await allocate(log, 3)
     await persist(log, *[entry(message(sequence)) for sequence in (1, 2, 3)])
@@ -56,9 +55,9 @@ async def test_a_chat_without_holes_counts_none_wherever_the_reader_begins(engin
 async def test_no_more_holes_are_remembered_than_the_limit_says(
     engine: DynamoEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert OVERTAKEN_SLOTS_KEPT_MAX >= 100
-    monkeypatch.setattr(counted_log, "OVERTAKEN_SLOTS_KEPT_MAX", 1)
-    counts = DurabilityCounts()
+    assert limits.OVERTAKEN_SLOTS_KEPT_MAX >= 100
+    monkeypatch.setattr(limits, "OVERTAKEN_SLOTS_KEPT_MAX", 1)
+    counts = DurabilityCounters()
     log = CountedDynamoLog(engine.store, counts)
     await allocate(log, 6)
     for sequence in (2, 4, 6):
@@ -70,7 +69,7 @@ async def test_no_more_holes_are_remembered_than_the_limit_says(
 async def test_an_allocation_that_meets_another_owner_ahead_and_one_that_fails_are_counted(
     engine: DynamoEngine,
 ) -> None:
-    counts = DurabilityCounts()
+    counts = DurabilityCounters()
     log = CountedDynamoLog(engine.store, counts)
     await allocate(log, 4)
     await allocate(log, 1, through=3, last=3)

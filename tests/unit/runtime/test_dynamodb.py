@@ -5,10 +5,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from seriatim.engines.dynamodb.signing import Credentials
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.runtime import dynamodb as module
-from seriatim.runtime.dynamodb import CannotReach, Found, Keeper, dynamodb, look
+from seriatim.domain import limits
+from seriatim.engines.dynamodb.transport.signing import Credentials
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.runtime.wiring import dynamodb as module
+from seriatim.runtime.wiring.dynamodb import (
+    AwsConfiguration,
+    CredentialsKeeper,
+    StoreUnreachable,
+    dynamodb,
+    find_aws_configuration,
+)
 
 NOWHERE = "https://127.0.0.1:1"
 
@@ -31,40 +38,46 @@ def test_the_environment_is_one_of_the_usual_places(places: pytest.MonkeyPatch) 
     places.setenv("AWS_ACCESS_KEY_ID", "key")
     places.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     places.setenv("AWS_SESSION_TOKEN", "token")
-    assert look() == Found("eu-central-1", Credentials(key_id="key", secret="secret", session_token="token"))
+    assert find_aws_configuration() == AwsConfiguration(
+        "eu-central-1", Credentials(key_id="key", secret="secret", session_token="token")
+    )
 
 
 async def test_without_a_region_or_credentials_it_is_said_what_to_do(places: pytest.MonkeyPatch) -> None:
-    with pytest.raises(CannotReach, match="AWS_REGION"):
+    with pytest.raises(StoreUnreachable, match="AWS_REGION"):
         async with dynamodb(NOWHERE, None, SystemClock()):
             pass
-    with pytest.raises(CannotReach, match="credentials"):
+    with pytest.raises(StoreUnreachable, match="credentials"):
         async with dynamodb(None, "eu-central-1", SystemClock()):
             pass
 
 
 async def test_an_engine_of_our_own_needs_neither(places: pytest.MonkeyPatch) -> None:
-    def never() -> Found:
+    def never() -> AwsConfiguration:
         raise AssertionError("nothing is to be looked for")
 
-    places.setattr(module, "look", never)
+    places.setattr(module, "find_aws_configuration", never)
     async with dynamodb("http://127.0.0.1:1", None, SystemClock()) as client:
         assert client.calls == {}
 
 
 async def test_credentials_are_renewed_and_a_failure_to_renew_keeps_the_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "CREDENTIALS_EVERY_S", 0.001)
+    monkeypatch.setattr(limits, "CREDENTIALS_EVERY_S", 0.001)
     old, new = (Credentials(key_id=each, secret=each) for each in ("old", "new"))
-    answers: list[Found | Exception] = [OSError("no network"), Found(None, None), Found(None, new)]
-    keeper, seen = Keeper(old), list[Credentials]()
+    answers: list[AwsConfiguration | Exception] = [
+        OSError("no network"),
+        AwsConfiguration(None, None),
+        AwsConfiguration(None, new),
+    ]
+    keeper, seen = CredentialsKeeper(old), list[Credentials]()
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def find() -> Found:
+    def find() -> AwsConfiguration:
         seen.append(keeper.now())
         if not answers:
             loop.call_soon_threadsafe(enough.set)
-            return Found(None, new)
+            return AwsConfiguration(None, new)
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -100,7 +113,7 @@ async def test_f3_a_region_is_asked_under_the_domain_of_its_partition(
 async def test_f3_a_region_of_no_known_partition_needs_an_address(places: pytest.MonkeyPatch) -> None:
     places.setenv("AWS_ACCESS_KEY_ID", "key")
     places.setenv("AWS_SECRET_ACCESS_KEY", "secret")
-    with pytest.raises(CannotReach, match=r"moon-base-1.*--url.*endpoint"):
+    with pytest.raises(StoreUnreachable, match=r"moon-base-1.*--url.*endpoint"):
         async with dynamodb(None, "moon-base-1", SystemClock()):
             pass
     async with dynamodb("https://dynamodb.moon-base-1.example", "moon-base-1", SystemClock()) as client:

@@ -10,16 +10,16 @@ from typing import Any, Literal
 import pytest
 from confluent_kafka import KafkaError
 
-from seriatim.engines.kafka.control import KafkaTopicControl
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.kafka.errors import NotAllowed, unavailable
-from seriatim.engines.memory.system_clock import SystemClock
-from seriatim.operations.topics import PARTITIONS, PROFILES, Fragile, create
+from seriatim.engines.kafka.topic_control import KafkaTopicControl
+from seriatim.operations.topics import PARTITIONS, PROFILES, FragileTopics, create
 from seriatim.ports.event_log import MESSAGES
-from seriatim.runtime import distributed
-from seriatim.runtime.distributed import DistributedWorld
-from seriatim.runtime.metrics import Metrics
-from seriatim.runtime.roles import Role
-from seriatim.runtime.settings import Settings
+from seriatim.runtime.config.roles import ProcessRole
+from seriatim.runtime.config.settings import Settings
+from seriatim.runtime.telemetry.metrics import Metrics
+from seriatim.runtime.wiring import distributed
+from seriatim.runtime.wiring.distributed import DistributedEngineSet
 from tests.support.real_kafka import RawKafka, real_kafka
 
 NOWHERE = "127.0.0.1:1"  # nobody listens on this port
@@ -37,33 +37,33 @@ async def raw() -> AsyncIterator[RawKafka]:
 @asynccontextmanager
 async def ingest_of(
     raw: RawKafka, monkeypatch: pytest.MonkeyPatch, env: Literal["dev", "prod"], **given: Any
-) -> AsyncIterator[DistributedWorld]:
+) -> AsyncIterator[DistributedEngineSet]:
     """Of an ingest process whose store is there."""
     settings = Settings(
         env=env,
-        roles=(Role.INGEST,),
+        roles=(ProcessRole.INGEST,),
         store=f"dynamodb://?endpoint=http://{NOWHERE}",
         events=f"kafka://{raw.cluster.bootstrap}?prefix={raw.cluster.prefix}",
         **given,
     )
-    world = await DistributedWorld.open(settings, Metrics("here", (Role.INGEST,)), SystemClock(), "run")
+    engines = await DistributedEngineSet.open(settings, Metrics("here", (ProcessRole.INGEST,)), SystemClock(), "run")
 
     async def there(timeout_s: float) -> None:
         return
 
-    monkeypatch.setattr(world, "_ask_store", there)
+    monkeypatch.setattr(engines, "_ask_store", there)
     try:
-        yield world
+        yield engines
     finally:
-        await world.close()
+        await engines.close()
 
 
 async def test_in_prod_topics_with_one_copy_are_refused_with_what_to_do(
     raw: RawKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ingest_of(raw, monkeypatch, "prod") as world:
-        with pytest.raises(Fragile) as refused:
-            await world.reach()
+    async with ingest_of(raw, monkeypatch, "prod") as engines:
+        with pytest.raises(FragileTopics) as refused:
+            await engines.reach()
     text = refused.value.message
     assert f"{raw.cluster.name(MESSAGES)}: replicas is 1, not 3 or more" in text
     assert f"{raw.cluster.name(MESSAGES)}: min.insync.replicas is 1, not 2 or more" in text
@@ -74,14 +74,14 @@ async def test_in_prod_topics_with_one_copy_are_refused_with_what_to_do(
 async def test_in_prod_they_can_be_accepted_on_purpose_and_are_logged(
     raw: RawKafka, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
 ) -> None:
-    async with ingest_of(raw, monkeypatch, "prod", events_fragile_in_prod=True) as world:
-        await world.reach()
+    async with ingest_of(raw, monkeypatch, "prod", events_fragile_in_prod=True) as engines:
+        await engines.reach()
     assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["topics_fragile"]
 
 
 async def test_in_dev_one_broker_is_enough(raw: RawKafka, monkeypatch: pytest.MonkeyPatch, log: io.StringIO) -> None:
-    async with ingest_of(raw, monkeypatch, "dev") as world:
-        await world.reach()
+    async with ingest_of(raw, monkeypatch, "dev") as engines:
+        await engines.reach()
     assert log.getvalue() == ""
 
 
@@ -92,8 +92,8 @@ async def test_a_process_that_may_not_read_the_settings_of_topics_says_so_and_st
         raise unavailable("describe", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
     monkeypatch.setattr(distributed, "weaknesses", refused)
-    async with ingest_of(raw, monkeypatch, "prod") as world:
-        await world.reach()
+    async with ingest_of(raw, monkeypatch, "prod") as engines:
+        await engines.reach()
     assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["topics_not_checked"]
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from seriatim.domain.limits import HOT_CHAT_PER_MINUTE_MESSAGES, HOT_CHATS_COUNTED_MAX, HOT_CHATS_LOGGED_MAX
-from seriatim.runtime.counting import DurabilityCounts
-from seriatim.runtime.hot_chats import HotChats
-from seriatim.runtime.logs import set_up
+from seriatim.domain import limits
+from seriatim.runtime.telemetry.counters import DurabilityCounters
+from seriatim.runtime.telemetry.hot_chats import HotChats
+from seriatim.runtime.telemetry.logs import set_up
 
 
 @pytest.fixture
@@ -30,43 +30,43 @@ def _rates(log: io.StringIO) -> list[dict[str, int]]:
 def test_only_chats_above_the_limit_are_named_and_only_after_a_whole_minute(log: io.StringIO) -> None:
     hot = HotChats()
     hot.tick(0.0)
-    hot.note({"chat_calm": HOT_CHAT_PER_MINUTE_MESSAGES})
-    for _ in range(HOT_CHAT_PER_MINUTE_MESSAGES + 1):
+    hot.note({"chat_calm": limits.HOT_CHAT_PER_MINUTE_MESSAGES})
+    for _ in range(limits.HOT_CHAT_PER_MINUTE_MESSAGES + 1):
         hot.note({"chat_hot": 1})
     hot.tick(59.9)
     assert _rates(log) == []
     hot.tick(60.0)
-    assert _rates(log) == [{"chat_hot": HOT_CHAT_PER_MINUTE_MESSAGES + 1}]
+    assert _rates(log) == [{"chat_hot": limits.HOT_CHAT_PER_MINUTE_MESSAGES + 1}]
 
 
 def test_each_minute_begins_anew_and_a_late_look_is_spread_over_its_time(log: io.StringIO) -> None:
     hot = HotChats()
     hot.tick(0.0)
-    hot.note({"chat_1": 10 * HOT_CHAT_PER_MINUTE_MESSAGES})
+    hot.note({"chat_1": 10 * limits.HOT_CHAT_PER_MINUTE_MESSAGES})
     hot.tick(120.0)
     hot.tick(180.0)
-    assert _rates(log) == [{"chat_1": 5 * HOT_CHAT_PER_MINUTE_MESSAGES}]
+    assert _rates(log) == [{"chat_1": 5 * limits.HOT_CHAT_PER_MINUTE_MESSAGES}]
 
 
 def test_only_the_hottest_are_named_and_no_more_are_counted_than_fit(log: io.StringIO) -> None:
     hot = HotChats()
     hot.tick(0.0)
-    for number in range(HOT_CHATS_COUNTED_MAX + 1):
+    for number in range(limits.HOT_CHATS_COUNTED_MAX + 1):
         hot.note({f"chat_{number}": 1})
-    for number in range(2 * HOT_CHATS_LOGGED_MAX):
+    for number in range(2 * limits.HOT_CHATS_LOGGED_MAX):
         hot.note({f"chat_{number}": 1000 + number})
-    assert len(hot._counts) == HOT_CHATS_COUNTED_MAX
+    assert len(hot._counts) == limits.HOT_CHATS_COUNTED_MAX
     hot.tick(60.0)
     [rates] = _rates(log)
     assert list(rates) == [
-        f"chat_{number}" for number in reversed(range(HOT_CHATS_LOGGED_MAX, 2 * HOT_CHATS_LOGGED_MAX))
+        f"chat_{number}" for number in reversed(range(limits.HOT_CHATS_LOGGED_MAX, 2 * limits.HOT_CHATS_LOGGED_MAX))
     ]
 
 
 def test_what_durability_stores_is_counted_for_its_chat(log: io.StringIO) -> None:
-    counts = DurabilityCounts()
+    counts = DurabilityCounters()
     counts.hot.tick(0.0)
-    counts.persisted({"chat_hot": HOT_CHAT_PER_MINUTE_MESSAGES + 1})
+    counts.persisted({"chat_hot": limits.HOT_CHAT_PER_MINUTE_MESSAGES + 1})
     counts.persisted({"chat_calm": 1})
     counts.hot.tick(60.0)
-    assert _rates(log) == [{"chat_hot": HOT_CHAT_PER_MINUTE_MESSAGES + 1}]
+    assert _rates(log) == [{"chat_hot": limits.HOT_CHAT_PER_MINUTE_MESSAGES + 1}]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.runtime.logs import Seldom, log_event, log_failure, set_up
+from seriatim.runtime.telemetry.logs import ThrottledLogger, log_event, log_failure, set_up
 
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ1c3JfMSJ9.c2lnbmF0dXJlLW9mLXRoZS10b2tlbg"
 REFRESH = "sess_01J9ZK.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
@@ -146,7 +146,7 @@ def test_on_a_terminal_nobody_forges_a_line_by_breaking_one() -> None:
 
 def test_an_event_that_repeats_is_told_once_in_a_while_with_how_often_it_was_kept_back(out: io.StringIO) -> None:
     now = 100.0
-    seldom = Seldom(LOG, every_s=10.0, now=lambda: now)
+    seldom = ThrottledLogger(LOG, every_s=10.0, now=lambda: now)
     for _ in range(3):
         seldom.log(logging.CRITICAL, "page", chat_id="chat_1")
     seldom.log(logging.CRITICAL, "another")

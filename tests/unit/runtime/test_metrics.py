@@ -8,16 +8,16 @@ import msgspec
 import pytest
 
 from seriatim.domain.errors import CounterMissing, RowUnreadable
-from seriatim.engines.embedded.folder import Folder
+from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.fanout.observer import Skip
 from seriatim.ports.event_log import MESSAGES, Partition
 from seriatim.protocol.frames import CloseReason
-from seriatim.runtime.counting import CountedLog, DurabilityCounts, Share, Timings
-from seriatim.runtime.metrics import GAP_WINDOW_S, Live, Metrics, Tally
-from seriatim.runtime.roles import ALL_ROLES
+from seriatim.runtime.config.roles import ALL_ROLES
+from seriatim.runtime.telemetry.counters import CountedEmbeddedLog, DurabilityCounters, LatencyHistogram, WindowedRatio
+from seriatim.runtime.telemetry.metrics import GAP_WINDOW_S, EngineCounter, LiveState, Metrics
 from tests.support.metric_names import ABSENT, DISTRIBUTED, OURS, PRESENT
 
-LIVE = Live(
+LIVE = LiveState(
     ready=True,
     store_available=True,
     events_available=True,
@@ -31,7 +31,7 @@ LIVE = Live(
 )
 
 
-def _values(metrics: Metrics, live: Live = LIVE, now: float = 0.0) -> dict[str, float]:
+def _values(metrics: Metrics, live: LiveState = LIVE, now: float = 0.0) -> dict[str, float]:
     text = metrics.text(live, now).decode()
     pairs = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
     return {
@@ -61,7 +61,9 @@ def test_every_metric_of_the_table_is_shown_by_exactly_one_role_of_a_distributed
 def test_what_engines_count_by_themselves_is_asked_for_at_every_scrape() -> None:
     metrics = Metrics("here")
     counts: dict[tuple[str, ...], int] = {("GetItem",): 1}
-    metrics.tallies.append(lambda: [Tally(name="dynamodb_calls", text="t", labels=("operation",), counts=counts)])
+    metrics.engine_counters.append(
+        lambda: [EngineCounter(name="dynamodb_calls", text="t", labels=("operation",), counts=counts)]
+    )
     assert _values(metrics)['dynamodb_calls_total{operation="GetItem"}'] == 1
     counts["GetItem",] += 1
     assert _values(metrics)['dynamodb_calls_total{operation="GetItem"}'] == 2
@@ -162,7 +164,7 @@ def test_shares_are_of_the_window_and_not_of_all_time() -> None:
 
 
 def test_a_share_keeps_no_more_notes_than_its_window_needs() -> None:
-    share = Share(window_s=10.0)
+    share = WindowedRatio(window_s=10.0)
     for second in range(1000):
         share.note(float(second), second, 2 * second)
     assert share.value() == 0.5
@@ -170,18 +172,18 @@ def test_a_share_keeps_no_more_notes_than_its_window_needs() -> None:
 
 
 def test_a_time_falls_into_the_first_bucket_that_holds_it() -> None:
-    timings = Timings()
+    timings = LatencyHistogram()
     for seconds in (0.0, 0.001, 0.0011, 100.0):
         timings.add(seconds)
     assert (timings.counts[0], timings.counts[1], timings.counts[-1]) == (2, 1, 1)
-    together = Timings()
+    together = LatencyHistogram()
     together.add_all([0.0, 0.001, 0.0011, 100.0])
     assert (together.counts, together.sum_s) == (timings.counts, timings.sum_s)
 
 
 async def test_an_allocation_that_fails_is_counted_and_raised(folder: Folder) -> None:
-    counts = DurabilityCounts()
-    log = CountedLog(folder, counts)
+    counts = DurabilityCounters()
+    log = CountedEmbeddedLog(folder, counts)
     with pytest.raises(CounterMissing):
         await log.allocate("chat_1", 1, published_through=0, published_message=None, now_ms=0, timeout_s=1.0)
     assert counts.allocation_errors == 1

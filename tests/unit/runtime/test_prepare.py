@@ -6,15 +6,15 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, ServiceUnavailable
-from seriatim.engines.dynamodb.control import DynamoTableControl
-from seriatim.engines.memory.system_clock import SystemClock
+from seriatim.engines.dynamodb.table_control import DynamoTableControl
+from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations import tables
 from seriatim.operations.topics import PROFILES, definitions
 from seriatim.ports.topics import Topic, TopicControl
-from seriatim.runtime import prepare as module
-from seriatim.runtime.prepare import prepare
-from seriatim.runtime.server import CannotStart
-from seriatim.runtime.settings import Settings
+from seriatim.runtime.config.settings import Settings
+from seriatim.runtime.server.lifecycle import StartupError
+from seriatim.runtime.wiring import prepare as module
+from seriatim.runtime.wiring.prepare import prepare
 from tests.support.cut_line import CutLine
 from tests.support.real_dynamodb import PATIENCE_S, CarefulClient, real_dynamodb
 
@@ -78,7 +78,7 @@ async def test_f4_a_store_that_stays_away_is_given_up_and_the_reason_is_the_last
     monkeypatch.setattr(limits, "PREPARE_BACKOFF_S", 0.001)
     told: list[str] = []
     line.cut()
-    with pytest.raises(CannotStart, match="the connection to the store was lost"):
+    with pytest.raises(StartupError, match="the connection to the store was lost"):
         await prepare(_settings(line), "single", SystemClock(), told.append)
     assert len(told) == limits.PREPARE_TRIES_MAX - 1
     assert line.attempts == limits.PREPARE_TRIES_MAX

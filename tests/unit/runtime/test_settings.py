@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from seriatim.runtime.roles import Role
-from seriatim.runtime.settings import Address, Settings, address, all_settings, wrongs
-from seriatim.runtime.sources import SettingsError, documentation, load, shown, shown_setting
+from seriatim.runtime.config.roles import ProcessRole
+from seriatim.runtime.config.settings import HostPort, Settings, address, all_settings, validate
+from seriatim.runtime.config.sources import SettingsError, documentation, load, shown, shown_setting
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 
@@ -114,18 +114,18 @@ def test_an_unknown_variable_warns_and_stops_nobody_because_orchestrators_make_t
         (Settings(directory="kafka://broker"), "directory"),
         (Settings(events="kafka://broker"), "store"),
         (Settings(directory="redis://r", store="dynamodb://"), "events"),
-        (Settings(roles=(Role.GATEWAY,), ingest=("here:1",)), "roles"),
-        (Settings(roles=(Role.INGEST,)), "roles"),
-        (Settings(roles=(Role.FANOUT,), directory="redis://r"), "store"),
-        (Settings(roles=(Role.GATEWAY, Role.FANOUT), ingest=("here:1",), store="dynamodb://"), "events"),
+        (Settings(roles=(ProcessRole.GATEWAY,), ingest=("here:1",)), "roles"),
+        (Settings(roles=(ProcessRole.INGEST,)), "roles"),
+        (Settings(roles=(ProcessRole.FANOUT,), directory="redis://r"), "store"),
+        (Settings(roles=(ProcessRole.GATEWAY, ProcessRole.FANOUT), ingest=("here:1",), store="dynamodb://"), "events"),
         (Settings(ingest=("here:1",)), "ingest"),
-        (_split(roles=(Role.GATEWAY,)), "ingest"),
-        (_split(roles=(Role.API,)), "ingest"),
-        (_split(roles=(Role.API,), ingest=("here",)), "ingest"),
-        (_split(roles=(Role.API,), ingest=("here:0",)), "ingest"),
-        (_split(roles=(Role.API,), ingest=("dns:here:1", "there:1")), "ingest"),
-        (_split(roles=(Role.INGEST,), rpc="0.0.0.0:1"), "rpc_token"),
-        (_split(roles=(Role.INGEST,), rpc="10.0.0.1:1"), "rpc_token"),
+        (_split(roles=(ProcessRole.GATEWAY,)), "ingest"),
+        (_split(roles=(ProcessRole.API,)), "ingest"),
+        (_split(roles=(ProcessRole.API,), ingest=("here",)), "ingest"),
+        (_split(roles=(ProcessRole.API,), ingest=("here:0",)), "ingest"),
+        (_split(roles=(ProcessRole.API,), ingest=("dns:here:1", "there:1")), "ingest"),
+        (_split(roles=(ProcessRole.INGEST,), rpc="0.0.0.0:1"), "rpc_token"),
+        (_split(roles=(ProcessRole.INGEST,), rpc="10.0.0.1:1"), "rpc_token"),
         (_split(ingest=("here:1",), rpc="[::]:1"), "rpc_token"),
         (_split(rpc="8082"), "rpc"),
         (_split(rpc_tls_cert=__file__, rpc_tls_key=__file__), "rpc_tls_ca"),
@@ -146,7 +146,7 @@ def test_an_unknown_variable_warns_and_stops_nobody_because_orchestrators_make_t
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(settings: Settings, name: str) -> None:
-    assert [wrong.name for wrong in wrongs(settings)] == [name]
+    assert [wrong.name for wrong in validate(settings)] == [name]
 
 
 @pytest.mark.parametrize(
@@ -160,18 +160,24 @@ def test_what_does_not_go_together_is_refused_by_name(settings: Settings, name: 
         Settings(cors_origins=("*", "http://[::1]:3000")),
         Settings(trusted_proxies=("10.0.0.1",)),
         _split(),
-        Settings(roles=(Role.GATEWAY,), directory="redis://r", ingest=("dns:ingest.local:8082",)),
-        Settings(roles=(Role.INGEST,), store="dynamodb://", events="kafka://k:9092"),
-        _split(roles=(Role.INGEST,), rpc="[::1]:0"),
-        _split(roles=(Role.INGEST,), rpc="0.0.0.0:1", rpc_token="word"),
-        _split(roles=(Role.INGEST,), rpc="0.0.0.0:1", rpc_tls_cert=__file__, rpc_tls_key=__file__, rpc_tls_ca=__file__),
-        _split(roles=(Role.FANOUT,), env="prod"),
-        _split(roles=(Role.GATEWAY, Role.INGEST)),
+        Settings(roles=(ProcessRole.GATEWAY,), directory="redis://r", ingest=("dns:ingest.local:8082",)),
+        Settings(roles=(ProcessRole.INGEST,), store="dynamodb://", events="kafka://k:9092"),
+        _split(roles=(ProcessRole.INGEST,), rpc="[::1]:0"),
+        _split(roles=(ProcessRole.INGEST,), rpc="0.0.0.0:1", rpc_token="word"),
+        _split(
+            roles=(ProcessRole.INGEST,),
+            rpc="0.0.0.0:1",
+            rpc_tls_cert=__file__,
+            rpc_tls_key=__file__,
+            rpc_tls_ca=__file__,
+        ),
+        _split(roles=(ProcessRole.FANOUT,), env="prod"),
+        _split(roles=(ProcessRole.GATEWAY, ProcessRole.INGEST)),
         _split(rpc="0.0.0.0:1"),  # nobody listens there: all roles are in one process
     ],
 )
 def test_what_goes_together_is_accepted(settings: Settings) -> None:
-    assert list(wrongs(settings)) == []
+    assert list(validate(settings)) == []
 
 
 def test_a_refused_engine_is_told_what_there_is_and_its_password_is_not_repeated() -> None:
@@ -181,19 +187,19 @@ def test_a_refused_engine_is_told_what_there_is_and_its_password_is_not_repeated
 
 
 def test_roles_are_a_list_in_any_order_and_without_any_all_of_them_run() -> None:
-    assert load({}, {}).settings.here == (Role.GATEWAY, Role.INGEST, Role.FANOUT, Role.API)
+    assert load({}, {}).settings.here == (ProcessRole.GATEWAY, ProcessRole.INGEST, ProcessRole.FANOUT, ProcessRole.API)
     ours = {"SERIATIM_STORE": "dynamodb://", "SERIATIM_EVENTS": "kafka://k:1", "SERIATIM_DIRECTORY": "redis://r"}
     loaded = load({"roles": "api, ingest"}, ours)
-    assert loaded.settings.here == (Role.INGEST, Role.API)
+    assert loaded.settings.here == (ProcessRole.INGEST, ProcessRole.API)
     [problem] = _problems({"roles": "api,gate"}, ours)
     assert "a list of gateway, ingest, fanout, api" in problem
 
 
 def test_an_ingest_process_listens_unless_it_is_all_there_is() -> None:
     assert _split().rpc_address is None
-    assert _split(ingest=("here:1",)).rpc_address == Address("127.0.0.1", 8082)
-    assert _split(roles=(Role.INGEST,)).rpc_address == Address("127.0.0.1", 8082)
-    assert _split(roles=(Role.GATEWAY,)).rpc_address is None
+    assert _split(ingest=("here:1",)).rpc_address == HostPort("127.0.0.1", 8082)
+    assert _split(roles=(ProcessRole.INGEST,)).rpc_address == HostPort("127.0.0.1", 8082)
+    assert _split(roles=(ProcessRole.GATEWAY,)).rpc_address is None
 
 
 def test_keys_are_in_the_data_folder_unless_said_otherwise() -> None:
@@ -202,8 +208,8 @@ def test_keys_are_in_the_data_folder_unless_said_otherwise() -> None:
 
 
 def test_an_address_is_host_and_port() -> None:
-    assert address("localhost:80") == Address("localhost", 80)
-    assert address("[::1]:80") == Address("::1", 80)
+    assert address("localhost:80") == HostPort("localhost", 80)
+    assert address("[::1]:80") == HostPort("::1", 80)
     assert str(address("[::1]:80")) == "[::1]:80"
     assert Settings(internal="off").internal_address is None
 

@@ -1,4 +1,4 @@
-"""`Accounts` and `Sessions` on DynamoDB: the conditions of spec/data.md W13-W19.
+"""`Accounts` and `Sessions` on DynamoDB: the conditions of W13-W19.
 
 A phone belongs to one user by a sentinel row among the users, which is written with the user or not at all.
 """
@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.account import Code, Session, User, phone_hash
 from seriatim.domain.errors import UserNotFound
-from seriatim.domain.limits import CODE_ATTEMPTS_MAX, LOOKUP_KEYS_MAX
 from seriatim.domain.times import iso
-from seriatim.engines import account_rules as rules
-from seriatim.engines.dynamodb import people_rows as rows
-from seriatim.engines.dynamodb.attributes import Bool, S, n
-from seriatim.engines.dynamodb.client import Request
-from seriatim.engines.dynamodb.message_rows import lacking
-from seriatim.engines.dynamodb.refusals import ConditionFailed, TransactionCancelled
+from seriatim.engines.dynamodb.rows import people as rows
+from seriatim.engines.dynamodb.rows.attributes import Bool, S, n
+from seriatim.engines.dynamodb.rows.messages import lacking
 from seriatim.engines.dynamodb.store import CODES, SESSIONS, SESSIONS_OF_USER, USERS, Rows, Store
+from seriatim.engines.dynamodb.transport.client import Request
+from seriatim.engines.dynamodb.transport.errors import ConditionFailed, TransactionCancelled
+from seriatim.engines.shared import account_rules as rules
 from seriatim.ports.accounts import Accounts, Sessions
 
 _NO_SUCH_USER = "attribute_not_exists(user_id)"
@@ -74,7 +74,7 @@ class DynamoAccounts(DynamoSessions, Accounts):
             CODES,
             {"Key": {"phone_hash": S(phone_hash)}, "UpdateExpression": "ADD attempt_count :one"},
             "attribute_exists(phone_hash) AND attempt_count < :most AND expires_at > :now",
-            {":one": n(1), ":most": n(CODE_ATTEMPTS_MAX), ":now": S(iso(now_ms))},
+            {":one": n(1), ":most": n(limits.CODE_ATTEMPTS_MAX), ":now": S(iso(now_ms))},
         )
         return await self._changed(request, timeout_s)
 
@@ -260,8 +260,8 @@ class DynamoAccounts(DynamoSessions, Accounts):
         """Rows of the table of users, each asked for once, as many at a time as the store takes."""
         distinct = list(dict.fromkeys(ids))
         found: list[msgspec.Raw] = []
-        for start in range(0, len(distinct), LOOKUP_KEYS_MAX):
-            keys = [{"user_id": S(each)} for each in distinct[start : start + LOOKUP_KEYS_MAX]]
+        for start in range(0, len(distinct), limits.LOOKUP_KEYS_MAX):
+            keys = [{"user_id": S(each)} for each in distinct[start : start + limits.LOOKUP_KEYS_MAX]]
             found += (await self._store.get_all({USERS: keys}, until=until))[USERS]
         return found
 

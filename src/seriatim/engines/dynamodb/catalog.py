@@ -1,4 +1,4 @@
-"""`Catalog` and `Roster` on DynamoDB: spec/data.md W5-W12, each change with the chat's version in one transaction.
+"""`Catalog` and `Roster` on DynamoDB: W5-W12, each change with the chat's version in one transaction.
 
 A change reads the rows that it rests on, checks the domain's rules on them, and is written only if they are still as
 it saw them. If not, it looks again: whoever was faster has changed something, so this ends.
@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import msgspec
 
+from seriatim.concurrency.bounded_gather import bounded_gather
+from seriatim.domain import limits
 from seriatim.domain.chat import (
     Chat,
     ChatType,
@@ -32,17 +34,15 @@ from seriatim.domain.errors import (
     NotAMember,
     NotFound,
 )
-from seriatim.domain.limits import CREATED_MEMBERS_MAX, GROUP_MEMBERS_MAX, JOINED_QUERIES_MAX, MEMBERS_SETTLE_S
 from seriatim.domain.times import iso
-from seriatim.engines.dynamodb import chat_rows as rows
-from seriatim.engines.dynamodb.attributes import S
 from seriatim.engines.dynamodb.chat_writes import ChatWrites
-from seriatim.engines.dynamodb.client import Request
-from seriatim.engines.dynamodb.message_rows import COUNTER, members_sum
-from seriatim.engines.dynamodb.refusals import ConditionFailed, TransactionCancelled
+from seriatim.engines.dynamodb.rows import chats as rows
+from seriatim.engines.dynamodb.rows.attributes import S
+from seriatim.engines.dynamodb.rows.messages import COUNTER, members_sum
 from seriatim.engines.dynamodb.store import CHATS, COUNTERS, MEMBERSHIPS, Rows, Store
-from seriatim.engines.dynamodb.together import together
-from seriatim.engines.store_rules import NEW_STANDING
+from seriatim.engines.dynamodb.transport.client import Request
+from seriatim.engines.dynamodb.transport.errors import ConditionFailed, TransactionCancelled
+from seriatim.engines.shared.store_rules import NEW_STANDING
 from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 
 R = TypeVar("R")
@@ -79,7 +79,7 @@ class DynamoRoster(Roster):
             if found == before:
                 return Members(0, user_ids)
             before = found
-            await asyncio.sleep(MEMBERS_SETTLE_S)
+            await asyncio.sleep(limits.MEMBERS_SETTLE_S)
 
     async def _memberships(self, chat_id: str, until: float) -> list[Membership]:
         found = await self._store.pages(MEMBERSHIPS, rows.members_query(chat_id), rows.MEMBERSHIP, until=until)
@@ -104,11 +104,9 @@ class DynamoUserChats(UserChats):
             found = await self._store.pages(MEMBERSHIPS, query, rows.MEMBERSHIP, until=until)
             return [item.chat_id.S for item in found]
 
-        user_ids, found = list(since), dict[str, Sequence[str]]()
-        for first in range(0, len(user_ids), JOINED_QUERIES_MAX):
-            some = user_ids[first : first + JOINED_QUERIES_MAX]
-            found.update(zip(some, await together(of_one, some), strict=True))
-        return {user_id: chat_ids for user_id, chat_ids in found.items() if chat_ids}
+        user_ids = list(since)
+        found = await bounded_gather(of_one, user_ids, at_once=limits.JOINED_QUERIES_MAX)
+        return {user_id: chat_ids for user_id, chat_ids in zip(user_ids, found, strict=True) if chat_ids}
 
 
 class DynamoCatalog(DynamoRoster, Catalog):
@@ -127,12 +125,12 @@ class DynamoCatalog(DynamoRoster, Catalog):
         user_ids = [chat.created_by, *member_ids]
         if chat.chat_type is not ChatType.GROUP or len(dict.fromkeys(user_ids)) != len(user_ids):
             raise InternalError("create_group: not a group, or its members are not distinct")
-        if len(user_ids) > GROUP_MEMBERS_MAX:
-            raise ChatFull(f"a group has at most {GROUP_MEMBERS_MAX} members")
+        if len(user_ids) > limits.GROUP_MEMBERS_MAX:
+            raise ChatFull(f"a group has at most {limits.GROUP_MEMBERS_MAX} members")
         until = self._store.until(timeout_s)
         members = [_new_member(chat, each, Role.MEMBER, now_ms) for each in user_ids]
         members[0] = msgspec.structs.replace(members[0], role=Role.OWNER)
-        first, rest = members[:CREATED_MEMBERS_MAX], members[CREATED_MEMBERS_MAX:]
+        first, rest = members[: limits.CREATED_MEMBERS_MAX], members[limits.CREATED_MEMBERS_MAX :]
         try:
             await self._transact(self._writes.founding(chat, first, now_ms), until)
         except TransactionCancelled:
@@ -184,8 +182,8 @@ class DynamoCatalog(DynamoRoster, Catalog):
             check_may_add(caller.role, role)
             if target is not None:
                 raise AlreadyAMember("that user is a member already", details={"joined_at": target.joined_at})
-            if chat.member_count >= GROUP_MEMBERS_MAX:
-                raise ChatFull(f"a group has at most {GROUP_MEMBERS_MAX} members")
+            if chat.member_count >= limits.GROUP_MEMBERS_MAX:
+                raise ChatFull(f"a group has at most {limits.GROUP_MEMBERS_MAX} members")
             added = Membership(chat_id=chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=by)
             writes = [self._writes.joining(added), self._writes.counting(chat, +1, now_ms), self._writes.still(caller)]
             await self._write(chat_id, writes, until, joined=[user_id])

@@ -1,19 +1,19 @@
-"""The writes of which changes of chats are made (spec/data.md W5-W11), to be put into transactions.
+"""The writes of which changes of chats are made (W5-W11), to be put into transactions.
 
 Each rests on what its maker has seen: where a row is another one by now, nothing of the transaction is written.
 """
 
 from collections.abc import Sequence
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Membership, Role
-from seriatim.domain.limits import GROUP_MEMBERS_MAX
 from seriatim.domain.times import iso
-from seriatim.engines.dynamodb import chat_rows as rows
-from seriatim.engines.dynamodb.attributes import S, n, text_or_null
-from seriatim.engines.dynamodb.client import Request
-from seriatim.engines.dynamodb.message_rows import counter_item, members_sum
+from seriatim.engines.dynamodb.rows import chats as rows
+from seriatim.engines.dynamodb.rows.attributes import S, n, text_or_null
+from seriatim.engines.dynamodb.rows.messages import counter_item, members_sum
 from seriatim.engines.dynamodb.store import CHATS, COUNTERS, MEMBERSHIPS, PAIRS, Store
-from seriatim.engines.store_rules import NEW_STANDING
+from seriatim.engines.dynamodb.transport.client import Request
+from seriatim.engines.shared.store_rules import NEW_STANDING
 
 _ABSENT = "attribute_not_exists(chat_id)"
 _AS_SEEN = "#role = :seen"
@@ -44,7 +44,7 @@ class ChatWrites:
         """The members that found no room in the founding transaction, whatever has happened since."""
         values = {
             ":more": n(len(rest)),
-            ":room": n(GROUP_MEMBERS_MAX - len(rest)),
+            ":room": n(limits.GROUP_MEMBERS_MAX - len(rest)),
             ":group": S(ChatType.GROUP.value),
             ":now": S(iso(now_ms)),
         }

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from seriatim.domain.limits import NEWEST_PAGE_SLOTS
+from seriatim.domain import limits
 from seriatim.domain.message import Message
-from seriatim.engines import store_rules as rules
-from seriatim.engines.dynamodb import message_rows as rows
+from seriatim.engines.dynamodb.rows import messages as rows
 from seriatim.engines.dynamodb.store import DELIVERY, MESSAGES, Rows
+from seriatim.engines.shared import store_rules as rules
 from seriatim.ports.message_log import DeliveryState, Watermark
 
 
@@ -28,7 +28,7 @@ class DynamoDeliveryState(DeliveryState):
                 edge = slot.sequence - 1
             if not page.more:
                 return 0
-            limit = NEWEST_PAGE_SLOTS
+            limit = limits.NEWEST_PAGE_SLOTS
 
     async def watermarks(
         self, pairs: Sequence[tuple[str, str]], *, timeout_s: float

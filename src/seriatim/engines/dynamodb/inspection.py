@@ -10,17 +10,17 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.account import Code, Session, User
 from seriatim.domain.chat import Chat, Membership
 from seriatim.domain.errors import InternalError
-from seriatim.domain.limits import DIRTY_BUCKETS, INSPECTED_AHEAD_ROWS, INSPECTED_KEPT_ROWS
 from seriatim.domain.message import Message, Slot
 from seriatim.domain.times import iso
-from seriatim.engines.dynamodb import chat_rows, message_rows, people_rows
 from seriatim.engines.dynamodb import store as tables
-from seriatim.engines.dynamodb.attributes import Row, S, n
-from seriatim.engines.dynamodb.client import Request
-from seriatim.engines.dynamodb.reading import Reader
+from seriatim.engines.dynamodb.rows import chats, messages, people
+from seriatim.engines.dynamodb.rows.attributes import Row, S, n
+from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.engines.dynamodb.transport.client import Request
 from seriatim.ports.inspection import (
     Counter,
     Filled,
@@ -38,7 +38,7 @@ Item = TypeVar("Item")
 T = TypeVar("T")
 K = TypeVar("K")
 
-_PHONE = people_rows.phone_key("")
+_PHONE = people.phone_key("")
 _BEYOND = 10**30  # above every sequence, and still a number to DynamoDB
 _TABLES = (
     *(tables.USERS, tables.CHATS, tables.MEMBERSHIPS, tables.MESSAGES, tables.COUNTERS, tables.KEYS),
@@ -63,11 +63,11 @@ class DynamoInspection(StoredRows):
     # --- every row ----------------------------------------------------------------------------------------------------
 
     async def chats(self) -> AsyncIterator[Chat]:
-        async for chat in self._all(tables.CHATS, chat_rows.CHAT, chat_rows.chat_from):
+        async for chat in self._all(tables.CHATS, chats.CHAT, chats.chat_from):
             yield chat
 
     async def counters(self) -> AsyncIterator[Counter]:
-        async for counter in self._all(tables.COUNTERS, message_rows.COUNTER, _counter):
+        async for counter in self._all(tables.COUNTERS, messages.COUNTER, _counter):
             yield counter
 
     async def chats_with_slots(self) -> AsyncIterator[str]:
@@ -79,38 +79,38 @@ class DynamoInspection(StoredRows):
 
     async def _first_chat(self, after: Request | None) -> str | None:
         items = await self._reader.leap(tables.MESSAGES, after)
-        return message_rows.SLOT.decode(items[0]).chat_id.S if items else None
+        return messages.SLOT.decode(items[0]).chat_id.S if items else None
 
     async def memberships(self) -> AsyncIterator[Membership]:
-        async for member in self._all(tables.MEMBERSHIPS, chat_rows.MEMBERSHIP, chat_rows.membership_from):
+        async for member in self._all(tables.MEMBERSHIPS, chats.MEMBERSHIP, chats.membership_from):
             yield member
 
     async def user_chats(self) -> AsyncIterator[UserChat]:
-        async for row in self._all(tables.MEMBERSHIPS, chat_rows.MEMBERSHIP, _user_chat, index=tables.CHATS_OF_USER):
+        async for row in self._all(tables.MEMBERSHIPS, chats.MEMBERSHIP, _user_chat, index=tables.CHATS_OF_USER):
             yield row
 
     async def pairs(self) -> AsyncIterator[Pair]:
-        async for pair in self._all(tables.PAIRS, chat_rows.PAIR, _pair):
+        async for pair in self._all(tables.PAIRS, chats.PAIR, _pair):
             yield pair
 
     async def keys(self) -> AsyncIterator[StoredKey]:
         async for items in self._reader.scan(tables.KEYS):
-            found = [_read(tables.KEYS, message_rows.KEY, _stored_key, raw) for raw in items]
+            found = [_read(tables.KEYS, messages.KEY, _stored_key, raw) for raw in items]
             self._slots.expect([(row.chat_id, row.key.sequence) for row in found])
             for row in found:
                 yield row
 
     async def watermarks(self) -> AsyncIterator[StoredWatermark]:
-        async for row in self._all(tables.DELIVERY, message_rows.WATERMARK, _watermark):
+        async for row in self._all(tables.DELIVERY, messages.WATERMARK, _watermark):
             yield row
 
     async def users(self) -> AsyncIterator[User]:
         async for raw in self._people(are_phones=False):
-            yield _read(tables.USERS, people_rows.USER, people_rows.user_from, raw)
+            yield _read(tables.USERS, people.USER, people.user_from, raw)
 
     async def phones(self) -> AsyncIterator[Phone]:
         async for raw in self._people(are_phones=True):
-            yield _read(tables.USERS, people_rows.PHONE, _phone, raw)
+            yield _read(tables.USERS, people.PHONE, _phone, raw)
 
     async def _people(self, *, are_phones: bool) -> AsyncIterator[msgspec.Raw]:
         async for items in self._reader.scan(tables.USERS):
@@ -119,22 +119,22 @@ class DynamoInspection(StoredRows):
                     yield raw
 
     async def sessions(self) -> AsyncIterator[Session]:
-        async for session in self._all(tables.SESSIONS, people_rows.SESSION, people_rows.session_from):
+        async for session in self._all(tables.SESSIONS, people.SESSION, people.session_from):
             yield session
 
     async def user_sessions(self) -> AsyncIterator[UserSession]:
         index = tables.SESSIONS_OF_USER
-        async for row in self._all(tables.SESSIONS, people_rows.SESSION, _user_session, index=index):
+        async for row in self._all(tables.SESSIONS, people.SESSION, _user_session, index=index):
             yield row
 
     async def codes(self) -> AsyncIterator[Code]:
-        async for code in self._all(tables.CODES, people_rows.CODE, people_rows.code_from):
+        async for code in self._all(tables.CODES, people.CODE, people.code_from):
             yield code
 
     async def slots(self, chat_id: str, *, after: int = -1) -> AsyncIterator[Filled]:
         # Nobody means to leave out what lies below 0: it should not be there, and the checker wants to know.
         edge = after if after >= 0 else -_BEYOND
-        query = message_rows.slots_query(chat_id, "#seq > :edge", edge, INSPECTED_AHEAD_ROWS, ascending=True)
+        query = messages.slots_query(chat_id, "#seq > :edge", edge, limits.INSPECTED_AHEAD_ROWS, ascending=True)
         async for items in self._reader.query(tables.MESSAGES, query):
             slots = [_slot(raw) for raw in items]
             self._keys.expect([(chat_id, slot.client_message_id) for slot in slots if isinstance(slot, Message)])
@@ -142,9 +142,9 @@ class DynamoInspection(StoredRows):
                 yield Filled(slot.sequence, slot)
 
     async def members(self, chat_id: str) -> AsyncIterator[Membership]:
-        async for items in self._reader.query(tables.MEMBERSHIPS, chat_rows.members_query(chat_id)):
+        async for items in self._reader.query(tables.MEMBERSHIPS, chats.members_query(chat_id)):
             for raw in items:
-                yield _read(tables.MEMBERSHIPS, chat_rows.MEMBERSHIP, chat_rows.membership_from, raw)
+                yield _read(tables.MEMBERSHIPS, chats.MEMBERSHIP, chats.membership_from, raw)
 
     async def _all(
         self, table: str, row: Row[Item], of: Callable[[Item], T], *, index: str | None = None
@@ -156,25 +156,25 @@ class DynamoInspection(StoredRows):
     # --- one row ------------------------------------------------------------------------------------------------------
 
     async def chat(self, chat_id: str) -> Chat | None:
-        return await self._one(tables.CHATS, {"chat_id": S(chat_id)}, chat_rows.CHAT, chat_rows.chat_from)
+        return await self._one(tables.CHATS, {"chat_id": S(chat_id)}, chats.CHAT, chats.chat_from)
 
     async def counter(self, chat_id: str) -> Standing | None:
         key = {"chat_id": S(chat_id)}
-        return await self._one(tables.COUNTERS, key, message_rows.COUNTER, message_rows.standing_of)
+        return await self._one(tables.COUNTERS, key, messages.COUNTER, messages.standing_of)
 
     async def is_listed_dirty(self, chat_id: str, *, dirty_at_ms: int) -> bool:
         """By what DynamoDB makes the index of: the index itself lags behind, and says no more than this.
 
         Any part will do that a sweep asks: earlier releases had fewer (docs/decisions/0062).
         """
-        row = await self._reader.get(tables.COUNTERS, {"chat_id": S(chat_id)}, message_rows.COUNTER)
+        row = await self._reader.get(tables.COUNTERS, {"chat_id": S(chat_id)}, messages.COUNTER)
         if row is None or row.dirty_bucket is None:
             return False
-        return int(row.dirty_bucket.N) in range(DIRTY_BUCKETS) and row.dirty_at == S(iso(dirty_at_ms))
+        return int(row.dirty_bucket.N) in range(limits.DIRTY_BUCKETS) and row.dirty_at == S(iso(dirty_at_ms))
 
     async def membership(self, chat_id: str, user_id: str) -> Membership | None:
-        key = chat_rows.member_key(chat_id, user_id)
-        return await self._one(tables.MEMBERSHIPS, key, chat_rows.MEMBERSHIP, chat_rows.membership_from)
+        key = chats.member_key(chat_id, user_id)
+        return await self._one(tables.MEMBERSHIPS, key, chats.MEMBERSHIP, chats.membership_from)
 
     async def has_user_chat(self, user_id: str, chat_id: str) -> bool:
         query = {
@@ -185,7 +185,7 @@ class DynamoInspection(StoredRows):
         return any([bool(items) async for items in self._reader.query(tables.MEMBERSHIPS, query)])
 
     async def pair(self, pair_key: str) -> str | None:
-        found = await self._reader.get(tables.PAIRS, {"pair_key": S(pair_key)}, chat_rows.PAIR)
+        found = await self._reader.get(tables.PAIRS, {"pair_key": S(pair_key)}, chats.PAIR)
         return None if found is None else found.chat_id.S
 
     async def slot(self, chat_id: str, sequence: int) -> Slot | None:
@@ -196,7 +196,7 @@ class DynamoInspection(StoredRows):
         if (found := self._slots.get(place)) is not None:
             return found
         key = {"chat_id": S(chat_id), "sequence": n(sequence)}
-        return await self._one(tables.MESSAGES, key, message_rows.SLOT, message_rows.slot_of)
+        return await self._one(tables.MESSAGES, key, messages.SLOT, messages.slot_of)
 
     async def _look_ahead_for_slots(self, chat_id: str, sequence: int) -> None:
         """Those of the next keys, or those that follow in the chat: its next events tell of them."""
@@ -205,12 +205,14 @@ class DynamoInspection(StoredRows):
             keys = [{"chat_id": S(chat), "sequence": n(number)} for chat, number in expected]
             items = await self._reader.get_all(tables.MESSAGES, keys)
         else:
-            query = message_rows.slots_query(chat_id, "#seq >= :edge", sequence, INSPECTED_AHEAD_ROWS, ascending=True)
+            query = messages.slots_query(
+                chat_id, "#seq >= :edge", sequence, limits.INSPECTED_AHEAD_ROWS, ascending=True
+            )
             items = await self._reader.first(tables.MESSAGES, query)
         self._slots.keep({(slot.chat_id, slot.sequence): slot for slot in map(_slot, items)})
 
     async def newest_slot(self, chat_id: str) -> int:
-        query = message_rows.slots_query(chat_id, "#seq > :edge", 0, 1, ascending=False)
+        query = messages.slots_query(chat_id, "#seq > :edge", 0, 1, ascending=False)
         items = await self._reader.first(tables.MESSAGES, query)
         return _slot(items[0]).sequence if items else 0
 
@@ -218,14 +220,14 @@ class DynamoInspection(StoredRows):
         """Mostly it is the first, but a run of tombstones may be long."""
         wanted = 1
         while True:
-            query = message_rows.slots_query(chat_id, "#seq <= :edge", at_most, wanted, ascending=False)
+            query = messages.slots_query(chat_id, "#seq <= :edge", at_most, wanted, ascending=False)
             slots = [_slot(raw) for raw in await self._reader.first(tables.MESSAGES, query)]
             for slot in slots:
                 if isinstance(slot, Message):
                     return slot
             if not slots:
                 return None
-            at_most, wanted = slots[-1].sequence - 1, INSPECTED_AHEAD_ROWS
+            at_most, wanted = slots[-1].sequence - 1, limits.INSPECTED_AHEAD_ROWS
 
     async def key(self, chat_id: str, client_message_id: str) -> Key | None:
         """Stored once, and never changed before it expires."""
@@ -234,24 +236,24 @@ class DynamoInspection(StoredRows):
         if expected:
             keys = [{"chat_id": S(chat), "client_message_id": S(id)} for chat, id in expected]
             items = await self._reader.get_all(tables.KEYS, keys)
-            found = [_read(tables.KEYS, message_rows.KEY, _stored_key, raw) for raw in items]
+            found = [_read(tables.KEYS, messages.KEY, _stored_key, raw) for raw in items]
             self._keys.keep({(row.chat_id, row.client_message_id): row.key for row in found})
         if (kept := self._keys.get(place)) is not None:
             return kept
         where = {"chat_id": S(chat_id), "client_message_id": S(client_message_id)}
-        return await self._one(tables.KEYS, where, message_rows.KEY, message_rows.key_from)
+        return await self._one(tables.KEYS, where, messages.KEY, messages.key_from)
 
     async def user(self, user_id: str) -> User | None:
-        return await self._one(tables.USERS, {"user_id": S(user_id)}, people_rows.USER, people_rows.user_from)
+        return await self._one(tables.USERS, {"user_id": S(user_id)}, people.USER, people.user_from)
 
     async def phone(self, phone_hash: str) -> str | None:
-        key = {"user_id": S(people_rows.phone_key(phone_hash))}
-        found = await self._reader.get(tables.USERS, key, people_rows.PHONE)
+        key = {"user_id": S(people.phone_key(phone_hash))}
+        found = await self._reader.get(tables.USERS, key, people.PHONE)
         return None if found is None else found.canonical_user_id.S
 
     async def session(self, session_id: str) -> Session | None:
         key = {"session_id": S(session_id)}
-        return await self._one(tables.SESSIONS, key, people_rows.SESSION, people_rows.session_from)
+        return await self._one(tables.SESSIONS, key, people.SESSION, people.session_from)
 
     async def has_user_session(self, user_id: str, session_id: str) -> bool:
         query = {
@@ -290,7 +292,7 @@ class _Ahead(Generic[K, T]):
     def keep(self, rows: Mapping[K, T]) -> None:
         """Full: the oldest leave."""
         self._kept.update(rows)
-        for place in list(islice(self._kept, max(0, len(self._kept) - INSPECTED_KEPT_ROWS))):
+        for place in list(islice(self._kept, max(0, len(self._kept) - limits.INSPECTED_KEPT_ROWS))):
             del self._kept[place]
 
 
@@ -313,32 +315,32 @@ def _translated(table: str, of: Callable[[Item], T], item: Item) -> T:
 
 
 def _slot(raw: msgspec.Raw) -> Slot:
-    return _read(tables.MESSAGES, message_rows.SLOT, message_rows.slot_of, raw)
+    return _read(tables.MESSAGES, messages.SLOT, messages.slot_of, raw)
 
 
-def _counter(item: message_rows.CounterItem) -> Counter:
-    return Counter(item.chat_id.S, message_rows.standing_of(item))
+def _counter(item: messages.CounterItem) -> Counter:
+    return Counter(item.chat_id.S, messages.standing_of(item))
 
 
-def _user_chat(item: chat_rows.MembershipItem) -> UserChat:
+def _user_chat(item: chats.MembershipItem) -> UserChat:
     return UserChat(item.user_id.S, item.chat_id.S)
 
 
-def _pair(item: chat_rows.PairItem) -> Pair:
+def _pair(item: chats.PairItem) -> Pair:
     return Pair(item.pair_key.S, item.chat_id.S)
 
 
-def _stored_key(item: message_rows.KeyItem) -> StoredKey:
-    return StoredKey(item.chat_id.S, item.client_message_id.S, message_rows.key_from(item))
+def _stored_key(item: messages.KeyItem) -> StoredKey:
+    return StoredKey(item.chat_id.S, item.client_message_id.S, messages.key_from(item))
 
 
-def _watermark(item: message_rows.WatermarkItem) -> StoredWatermark:
-    return StoredWatermark(item.user_id.S, item.chat_id.S, message_rows.watermark_of(item))
+def _watermark(item: messages.WatermarkItem) -> StoredWatermark:
+    return StoredWatermark(item.user_id.S, item.chat_id.S, messages.watermark_of(item))
 
 
-def _phone(item: people_rows.PhoneItem) -> Phone:
+def _phone(item: people.PhoneItem) -> Phone:
     return Phone(item.user_id.S.removeprefix(_PHONE), item.canonical_user_id.S)
 
 
-def _user_session(item: people_rows.SessionItem) -> UserSession:
+def _user_session(item: people.SessionItem) -> UserSession:
     return UserSession(item.user_id.S, item.session_id.S)

@@ -1,4 +1,4 @@
-"""`MessageLog` and `CounterRepair` on DynamoDB: the conditions of spec/data.md W1-W4, W20 and W21.
+"""`MessageLog` and `CounterRepair` on DynamoDB: the conditions of W1-W4, W20 and W21.
 
 A send makes three calls: one batch read, one update of the counter, one transaction. Nothing is repeated here: the
 pipeline knows what may be.
@@ -6,21 +6,22 @@ pipeline knows what may be.
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import chain
 
+from seriatim.concurrency.bounded_gather import bounded_gather
 from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import CounterMissing
 from seriatim.domain.message import Sealed, Slot
 from seriatim.domain.times import iso
-from seriatim.engines import store_rules as rules
-from seriatim.engines.dynamodb import message_rows as rows
-from seriatim.engines.dynamodb.attributes import S, n, number_or_null
-from seriatim.engines.dynamodb.chat_rows import MEMBERSHIP, member_key, members_query
-from seriatim.engines.dynamodb.client import Request
 from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
-from seriatim.engines.dynamodb.refusals import ConditionFailed, Reason, TransactionCancelled
+from seriatim.engines.dynamodb.rows import messages as rows
+from seriatim.engines.dynamodb.rows.attributes import S, n, number_or_null
+from seriatim.engines.dynamodb.rows.chats import MEMBERSHIP, member_key, members_query
 from seriatim.engines.dynamodb.store import COUNTERS, DELIVERY, DIRTY_CHATS, KEYS, MEMBERSHIPS, MESSAGES, Store
-from seriatim.engines.dynamodb.together import together
+from seriatim.engines.dynamodb.transport.client import Request
+from seriatim.engines.dynamodb.transport.errors import ConditionFailed, Reason, TransactionCancelled
+from seriatim.engines.shared import store_rules as rules
 from seriatim.ports.message_log import (
     Allocation,
     Cancelled,
@@ -221,12 +222,8 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
             # A time that cannot be read is taken for the latest: this chat comes after those that can be settled.
             return [DirtyChat(item.chat_id.S, rows.dirty_since(item, before_ms)) for item in items]
 
-        found: list[DirtyChat] = []
-        for first in range(0, limits.DIRTY_BUCKETS, limits.DIRTY_QUERIES_MAX):
-            last = min(first + limits.DIRTY_QUERIES_MAX, limits.DIRTY_BUCKETS)
-            for part in await together(oldest, range(first, last)):
-                found += part
-        return sorted(found, key=lambda chat: (chat.dirty_at_ms, chat.chat_id))[:limit]
+        parts = await bounded_gather(oldest, range(limits.DIRTY_BUCKETS), at_once=limits.DIRTY_QUERIES_MAX)
+        return sorted(chain.from_iterable(parts), key=lambda chat: (chat.dirty_at_ms, chat.chat_id))[:limit]
 
     async def role(self, chat_id: str, user_id: str, *, timeout_s: float) -> Role | None:
         until = self._store.until(timeout_s)

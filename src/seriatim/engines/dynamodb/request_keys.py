@@ -1,13 +1,13 @@
-"""`RequestKeys` on DynamoDB: the condition of spec/data.md W22. What a claim means is decided by the shared rules."""
+"""`RequestKeys` on DynamoDB: the condition of W22. What a claim means is decided by the shared rules."""
 
 from seriatim.domain.times import iso
-from seriatim.engines import request_key_rules as rules
-from seriatim.engines.dynamodb import people_rows as rows
-from seriatim.engines.dynamodb.attributes import TRUE, S, n
-from seriatim.engines.dynamodb.client import Request
-from seriatim.engines.dynamodb.refusals import ConditionFailed
+from seriatim.engines.dynamodb.rows import people as rows
+from seriatim.engines.dynamodb.rows.attributes import TRUE, S, n
 from seriatim.engines.dynamodb.store import REQUESTS, Store
-from seriatim.engines.request_key_rules import RequestRow
+from seriatim.engines.dynamodb.transport.client import Request
+from seriatim.engines.dynamodb.transport.errors import ConditionFailed
+from seriatim.engines.shared import request_key_rules as rules
+from seriatim.engines.shared.request_key_rules import RequestRow
 from seriatim.ports.request_keys import Claimed, RequestKeys, Taken
 
 _STATE = {"#state": "state"}

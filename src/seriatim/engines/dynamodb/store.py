@@ -13,9 +13,9 @@ import msgspec
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, Throttled
 from seriatim.domain.ids import ulid
-from seriatim.engines.dynamodb.attributes import NOTHING, Row
-from seriatim.engines.dynamodb.client import Client, Request
-from seriatim.engines.store_rules import check_batch
+from seriatim.engines.dynamodb.rows.attributes import NOTHING, Row
+from seriatim.engines.dynamodb.transport.client import Client, Request
+from seriatim.engines.shared.store_rules import check_batch
 from seriatim.ports.clock import Clock
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""`Accounts` and `Sessions` in the data folder: the conditions of spec/data.md W13-W19, checked where rows are written.
+"""`Accounts` and `Sessions` in the data folder: the conditions of W13-W19, checked where rows are written.
 
 Of a code there is a MAC and perhaps a ciphertext, of a refresh token a digest; the keys to them are elsewhere.
 """
@@ -6,10 +6,10 @@ Of a code there is a MAC and perhaps a ciphertext, of a refresh token a digest; 
 from collections.abc import Callable, Mapping, Sequence
 
 from seriatim.domain.account import Code, Session, User, phone_hash
-from seriatim.engines import account_rules as rules
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.view import Look, View
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.snapshot import Look, View
+from seriatim.engines.shared import account_rules as rules
 from seriatim.ports.accounts import Accounts, Sessions
 
 

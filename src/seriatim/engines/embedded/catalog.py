@@ -1,4 +1,4 @@
-"""`Catalog` and `Roster` in the data folder: the conditions of spec/data.md W5-W12, checked where rows are written.
+"""`Catalog` and `Roster` in the data folder: the conditions of W5-W12, checked where rows are written.
 
 The caller has checked the same rules before; here they are checked again, so that a race cannot slip through.
 """
@@ -9,6 +9,7 @@ from functools import partial
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.chat import (
     Chat,
     ChatType,
@@ -31,14 +32,13 @@ from seriatim.domain.errors import (
     NotAMember,
     NotFound,
 )
-from seriatim.domain.limits import GROUP_MEMBERS_MAX
 from seriatim.domain.times import iso
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.folder import Folder
 from seriatim.engines.embedded.message_log import counter, put_counter, put_standing
-from seriatim.engines.embedded.rows import CounterRow
-from seriatim.engines.embedded.view import Look, View
-from seriatim.engines.store_rules import NEW_STANDING
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.rows import CounterRow
+from seriatim.engines.embedded.storage.snapshot import Look, View
+from seriatim.engines.shared.store_rules import NEW_STANDING
 from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 
 
@@ -85,8 +85,8 @@ class EmbeddedCatalog(EmbeddedRoster, Catalog):
         roles = {chat.created_by: Role.OWNER} | dict.fromkeys(member_ids, Role.MEMBER)
         if chat.chat_type is not ChatType.GROUP or len(roles) != 1 + len(member_ids):
             raise InternalError("create_group: not a group, or its members are not distinct")
-        if len(roles) > GROUP_MEMBERS_MAX:
-            raise ChatFull(f"a group has at most {GROUP_MEMBERS_MAX} members")
+        if len(roles) > limits.GROUP_MEMBERS_MAX:
+            raise ChatFull(f"a group has at most {limits.GROUP_MEMBERS_MAX} members")
 
         def decide(view: View) -> None:
             _create(view, chat, roles, now_ms)
@@ -117,8 +117,8 @@ class EmbeddedCatalog(EmbeddedRoster, Catalog):
             present = _member(view, chat_id, user_id)
             if present is not None:
                 raise AlreadyAMember("that user is a member already", details={"joined_at": present.joined_at})
-            if chat.member_count >= GROUP_MEMBERS_MAX:
-                raise ChatFull(f"a group has at most {GROUP_MEMBERS_MAX} members")
+            if chat.member_count >= limits.GROUP_MEMBERS_MAX:
+                raise ChatFull(f"a group has at most {limits.GROUP_MEMBERS_MAX} members")
             added = Membership(chat_id=chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=by)
             _raise_version(view, chat_id)
             _put_member(view, added)

@@ -6,16 +6,16 @@ An append joins the same group commit as everything else. Reading is in `event_r
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InternalError
 from seriatim.domain.events import MessagePersisted
-from seriatim.domain.limits import EVENT_TAIL_RECORDS_MAX, STORE_TIMEOUT_S
-from seriatim.domain.partition import partition as partition_of
-from seriatim.engines.coordinator import Coordinator
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.rows import EventRow
-from seriatim.engines.embedded.view import View
-from seriatim.engines.envelopes import enveloped
+from seriatim.domain.sharding import partition as partition_of
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.rows import EventRow
+from seriatim.engines.embedded.storage.snapshot import View
+from seriatim.engines.shared.consumer_group import Coordinator
+from seriatim.engines.shared.dead_letter_record import enveloped
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, Letter, Partition, Record
 
@@ -37,7 +37,7 @@ class EmbeddedEventLog:
         self.partitions = dict(partitions)
         self._ends: dict[Partition, int] = {}
         self._tails: dict[Partition, deque[Record]] = {
-            partition: deque(maxlen=EVENT_TAIL_RECORDS_MAX) for partition in self.all_partitions()
+            partition: deque(maxlen=limits.EVENT_TAIL_RECORDS_MAX) for partition in self.all_partitions()
         }
         self._groups: dict[str, Coordinator] = {}
         self._readers = 0
@@ -61,7 +61,7 @@ class EmbeddedEventLog:
                     counts[topic] = made
             return counts
 
-        return cls(folder, await folder.writer.call("topics", decide, timeout_s=STORE_TIMEOUT_S))
+        return cls(folder, await folder.writer.call("topics", decide, timeout_s=limits.STORE_TIMEOUT_S))
 
     def partition_count(self, topic: str) -> int:
         count = self.partitions.get(topic)

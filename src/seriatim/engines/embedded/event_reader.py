@@ -7,10 +7,10 @@ import asyncio
 from collections.abc import Sequence
 
 from seriatim.domain.errors import InternalError
-from seriatim.engines.coordinator import MemberKey, Orders
-from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
-from seriatim.engines.holdings import Holder, Holding
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.shared.assigned_partitions import Holder, Holding
+from seriatim.engines.shared.consumer_group import MemberKey, Orders
 from seriatim.ports.event_log import Partition, RebalanceListener, Record
 
 

@@ -1,4 +1,4 @@
-"""`MessageLog` and `CounterRepair` in the data folder: the conditions of spec/data.md W1-W4, W20 and W21.
+"""`MessageLog` and `CounterRepair` in the data folder: the conditions of W1-W4, W20 and W21.
 
 Each write is one function over a `View`: it reads, judges and changes within one decision, which makes it atomic.
 """
@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import CounterMissing, RowUnreadable
-from seriatim.domain.limits import READ_BYTES_MAX, STORE_ITEMS_MAX, SWEEP_ROWS_MAX
 from seriatim.domain.message import Sealed, Slot
-from seriatim.engines import store_rules as rules
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.rows import CounterRow, WatermarkRow
-from seriatim.engines.embedded.view import Look, View
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.rows import CounterRow, WatermarkRow
+from seriatim.engines.embedded.storage.snapshot import Look, View
+from seriatim.engines.shared import store_rules as rules
 from seriatim.ports.message_log import (
     Allocation,
     Cancelled,
@@ -67,14 +67,14 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
 
     @property
     def transaction_items_max(self) -> int:
-        return STORE_ITEMS_MAX
+        return limits.STORE_ITEMS_MAX
 
     # --- a send -------------------------------------------------------------------------------------------------------
 
     async def lookup(
         self, chat_id: str, client_message_ids: Sequence[str], user_ids: Sequence[str], *, timeout_s: float
     ) -> Lookup:
-        rules.check_batch(len(client_message_ids) + len(user_ids) + 1, most=STORE_ITEMS_MAX)
+        rules.check_batch(len(client_message_ids) + len(user_ids) + 1, most=limits.STORE_ITEMS_MAX)
         rules.check_distinct("keys of a lookup", client_message_ids)
         rules.check_distinct("users of a lookup", user_ids)
 
@@ -137,7 +137,7 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
         now_s: int,
         timeout_s: float,
     ) -> Cancelled | None:
-        rules.check_commit(chat_id, entries, senders, token, items_max=STORE_ITEMS_MAX)
+        rules.check_commit(chat_id, entries, senders, token, items_max=limits.STORE_ITEMS_MAX)
 
         def decide(view: View) -> Cancelled | None:
             slots_prefix = rows.slots_prefix(chat_id)
@@ -239,7 +239,7 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
         def some(look: Look) -> tuple[bytes | None, int]:
             most = 0
             for passed, (key, value) in enumerate(look.scan(start, rows.after(table))):
-                if passed == SWEEP_ROWS_MAX:
+                if passed == limits.SWEEP_ROWS_MAX:
                     return key, most
                 if rows.texts(key)[1] == chat_id:
                     most = max(most, rows.WATERMARK.decode(value).sequence)
@@ -366,7 +366,7 @@ def _page(found: Iterator[tuple[bytes, bytes]], limit: int) -> SlotPage:
     for _, value in found:
         slots.append(rows.decode_slot(value))
         weight += len(value)
-        if len(slots) == limit or weight >= READ_BYTES_MAX:
+        if len(slots) == limit or weight >= limits.READ_BYTES_MAX:
             return SlotPage(tuple(slots), more=True)
     return SlotPage(tuple(slots), more=False)
 

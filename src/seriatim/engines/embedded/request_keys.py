@@ -1,9 +1,9 @@
-"""`RequestKeys` in the data folder: the condition of spec/data.md W22, checked where the row is written."""
+"""`RequestKeys` in the data folder: the condition of W22, checked where the row is written."""
 
-from seriatim.engines import request_key_rules as rules
-from seriatim.engines.embedded import rows
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.view import View
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.snapshot import View
+from seriatim.engines.shared import request_key_rules as rules
 from seriatim.ports.request_keys import Claimed, RequestKeys, Taken
 
 

@@ -8,21 +8,14 @@ from collections.abc import Callable
 
 import msgspec
 
+from seriatim.domain import limits
 from seriatim.domain.errors import RowUnreadable
-from seriatim.domain.limits import (
-    EVENT_RETENTION_S,
-    LETTER_RETENTION_S,
-    STORE_TIMEOUT_S,
-    SWEEP_NOTED_S,
-    SWEEP_PACE_MAX_RATIO,
-    SWEEP_ROWS_MAX,
-)
-from seriatim.engines.account_rules import code_kept_until_ms
-from seriatim.engines.embedded import rows
 from seriatim.engines.embedded.accounts import drop_session
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
-from seriatim.engines.embedded.folder import Folder
-from seriatim.engines.embedded.view import View
+from seriatim.engines.embedded.storage import rows
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.engines.embedded.storage.snapshot import View
+from seriatim.engines.shared.account_rules import code_kept_until_ms
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import DEAD_LETTERS, Partition
 
@@ -68,7 +61,7 @@ class Sweeper:
         start, table.next_key = table.next_key, table.prefix
         expired: list[bytes] = []
         for looked_at, (key, value) in enumerate(self._disk.scan(start, rows.after(table.prefix))):
-            if looked_at == SWEEP_ROWS_MAX:
+            if looked_at == limits.SWEEP_ROWS_MAX:
                 table.next_key = key
                 break
             if table.ended(value, now_ms):
@@ -86,7 +79,7 @@ class Sweeper:
                     removed += 1
             return removed
 
-        return await self._writer.call("sweep", decide, timeout_s=STORE_TIMEOUT_S)
+        return await self._writer.call("sweep", decide, timeout_s=limits.STORE_TIMEOUT_S)
 
     async def _sweep_events(self, now_ms: int) -> int:
         """From the oldest on, until one is young enough: the log stays without holes. Its end is kept elsewhere."""
@@ -94,15 +87,17 @@ class Sweeper:
         reached: dict[Partition, int] = {}
         for _ in range(len(self._partitions)):
             partition = self._partitions[self._next_partition]
-            before_ms = now_ms - 1000 * (LETTER_RETENTION_S if partition.topic == DEAD_LETTERS else EVENT_RETENTION_S)
+            before_ms = now_ms - 1000 * (
+                limits.LETTER_RETENTION_S if partition.topic == DEAD_LETTERS else limits.EVENT_RETENTION_S
+            )
             # Not from 0: what was removed is passed over slowly until the store has tidied up.
             start = rows.event_key(partition, self._starts.get(partition, 0))
             for key, value in self._disk.scan(start, rows.after(rows.events_prefix(partition))):
-                if len(old) == SWEEP_ROWS_MAX or not _is_older(value, before_ms):
+                if len(old) == limits.SWEEP_ROWS_MAX or not _is_older(value, before_ms):
                     break
                 old.append(key)
                 reached[partition] = rows.last_number(key)
-            if len(old) == SWEEP_ROWS_MAX:
+            if len(old) == limits.SWEEP_ROWS_MAX:
                 break
             self._next_partition = (self._next_partition + 1) % len(self._partitions)
         if not old:
@@ -113,7 +108,7 @@ class Sweeper:
                 view.delete(key)
             return len(old)
 
-        removed = await self._writer.call("sweep", decide, timeout_s=STORE_TIMEOUT_S)
+        removed = await self._writer.call("sweep", decide, timeout_s=limits.STORE_TIMEOUT_S)
         self._starts.update(reached)  # not before: what was refused is still there, and is found again
         for partition, newest in reached.items():
             self._events.let_go(partition, newest)
@@ -147,9 +142,9 @@ class CautiousSweeper:
             noted = rows.NUMBER.found(self._disk.get(rows.SWEEP_TIME))
             self._believed_ms = now_ms if noted is None else min(now_ms, noted)
         else:
-            passed_ms = int(1000 * SWEEP_PACE_MAX_RATIO * (self._looked_at - looked_at))
+            passed_ms = int(1000 * limits.SWEEP_PACE_MAX_RATIO * (self._looked_at - looked_at))
             self._believed_ms = min(now_ms, self._believed_ms + passed_ms)
-        if abs(self._believed_ms - self._noted_ms) >= 1000 * SWEEP_NOTED_S:
+        if abs(self._believed_ms - self._noted_ms) >= 1000 * limits.SWEEP_NOTED_S:
             self._writer.put_soon({rows.SWEEP_TIME: rows.NUMBER.encode(self._believed_ms)})
             self._noted_ms = self._believed_ms
         return self._believed_ms

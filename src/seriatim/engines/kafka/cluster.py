@@ -1,6 +1,6 @@
 """Where Kafka is, how our topics are called there, and the settings with which its clients speak to it.
 
-spec/data.md 3.3 lists the settings; the one that differs, `retries`, is explained in docs/decisions/0033.
+The settings are listed in docs/spec/data.md#kafka-settings; docs/decisions/0033 says why `retries` is not among them.
 """
 
 from collections.abc import Mapping

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from seriatim.domain.errors import InternalError
-from seriatim.domain.partition import partition as partition_of
-from seriatim.engines.envelopes import enveloped
+from seriatim.domain.sharding import partition as partition_of
 from seriatim.engines.kafka.producer import Producer, Row
+from seriatim.engines.shared.dead_letter_record import enveloped
 from seriatim.ports.event_log import DEAD_LETTERS, Event, Letter, Partition
 
 

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, SeriatimError
-from seriatim.domain.limits import KAFKA_HEARTBEAT_S, KAFKA_LEAVE_S, KAFKA_PAUSED_RECORDS_MAX, KAFKA_SESSION_S
 from seriatim.engines.kafka.cluster import Cluster
-from seriatim.engines.kafka.errors import unknown
-from seriatim.engines.kafka.membership import Change, Membership, Read
+from seriatim.engines.kafka.errors import Rebalancing, unknown
+from seriatim.engines.kafka.group_membership import Change, Membership, Read
 from seriatim.ports.event_log import Fenced, Partition, RebalanceListener, Record
 
 
@@ -26,8 +26,8 @@ class KafkaEventReader:
         group: str,
         consumer_id: str,
         *,
-        session_s: float = KAFKA_SESSION_S,
-        heartbeat_s: float = KAFKA_HEARTBEAT_S,
+        session_s: float = limits.KAFKA_SESSION_S,
+        heartbeat_s: float = limits.KAFKA_HEARTBEAT_S,
     ) -> None:
         self._cluster = cluster
         self._partitions = partitions
@@ -70,17 +70,28 @@ class KafkaEventReader:
     async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
         """Kafka checks the member, not the partition: a late commit of ours may still follow the next owner's.
 
-        That is harmless: it covers only what was handled, and what it lowers is handled twice at worst.
+        That is harmless: it covers only what was handled, and what it lowers is handled twice at worst. A commit that
+        Kafka refuses because of a rebalance is repeated until the timeout: it may be the last chance to commit.
         """
+        refused: Rebalancing | None = None
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    try:
+                        return await self._commit(partition, next_offset)
+                    except Rebalancing as error:
+                        refused = error
+                    await asyncio.sleep(limits.KAFKA_RETRY_BACKOFF_S)
+                    refused = None
+        except TimeoutError:
+            raise refused or unknown("commit") from None
+
+    async def _commit(self, partition: Partition, next_offset: int) -> None:
         holding, membership = self._holdings.get(partition), self._membership
         if holding is None or membership is None or self._is_over:
             raise Fenced(f"{partition.topic}/{partition.number} is not ours")
-        answer = membership.commit(partition, next_offset, holding.member)
         try:
-            async with asyncio.timeout(timeout_s):
-                await answer
-        except TimeoutError:
-            raise unknown("commit") from None
+            await membership.commit(partition, next_offset, holding.member)
         except Fenced:
             if self._holdings.get(partition) is holding:
                 self._end_membership()  # whoever is fenced waits to be told of the loss
@@ -142,7 +153,7 @@ class KafkaEventReader:
         if membership is None:
             return
         membership.end()
-        await asyncio.wait([membership.ended], timeout=KAFKA_LEAVE_S)
+        await asyncio.wait([membership.ended], timeout=limits.KAFKA_LEAVE_S)
         if self._membership is membership:
             self._membership, self._change = None, None
 
@@ -159,7 +170,11 @@ class KafkaEventReader:
             if holding is None or holding.version != read.version:
                 continue  # it was read before a rebalance or a seek
             holding.arrived.append(record)
-            if holding.paused and len(holding.arrived) >= KAFKA_PAUSED_RECORDS_MAX and self._membership is not None:
+            if (
+                holding.paused
+                and len(holding.arrived) >= limits.KAFKA_PAUSED_RECORDS_MAX
+                and self._membership is not None
+            ):
                 holding.stopped = True
                 self._membership.pause(record.partition, version=holding.version)
         self._wake()

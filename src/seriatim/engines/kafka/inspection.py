@@ -6,14 +6,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import msgspec
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.domain.limits import (
-    INSPECTED_AT_ONCE_ROWS,
-    INSPECTION_PATIENCE_S,
-    KAFKA_ADMIN_S,
-    KAFKA_FETCHED_KBYTES_MAX,
-    KAFKA_WAIT_S,
-)
 from seriatim.engines.kafka.cluster import Cluster, Settings, refuse_mismatch
 from seriatim.engines.kafka.errors import unavailable
 from seriatim.engines.kafka.records import record_of
@@ -65,14 +59,14 @@ class KafkaInspection(StoredRecords):
                 elif message.partition() == stretch.number and last < behind:
                     last = message.offset() or 0
                     yield message
-            if loop.time() - heard > INSPECTION_PATIENCE_S:
+            if loop.time() - heard > limits.INSPECTION_PATIENCE_S:
                 raise ServiceUnavailable(f"{stretch.name}/{stretch.number}: Kafka sends no records; check the brokers")
 
     # --- in a thread --------------------------------------------------------------------------------------------------
 
     def _find_topics(self) -> Mapping[str, int]:
         try:
-            found = self._consumer.list_topics(timeout=KAFKA_ADMIN_S)
+            found = self._consumer.list_topics(timeout=limits.KAFKA_ADMIN_S)
         except KafkaException as error:
             raise unavailable("topics", error.args[0]) from error
         counts = {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
@@ -87,7 +81,7 @@ class KafkaInspection(StoredRecords):
         stretches: list[_Stretch] = []
         for number in range(self._counts[topic]):
             try:
-                found = self._consumer.get_watermark_offsets(TopicPartition(name, number), timeout=KAFKA_ADMIN_S)
+                found = self._consumer.get_watermark_offsets(TopicPartition(name, number), timeout=limits.KAFKA_ADMIN_S)
             except KafkaException as error:
                 raise unavailable("records", error.args[0]) from error
             if found is None:
@@ -99,7 +93,7 @@ class KafkaInspection(StoredRecords):
 
     def _take(self) -> list[Message]:
         try:
-            return self._consumer.consume(INSPECTED_AT_ONCE_ROWS, KAFKA_WAIT_S)
+            return self._consumer.consume(limits.INSPECTED_AT_ONCE_ROWS, limits.KAFKA_WAIT_S)
         except KafkaException as error:
             raise unavailable("records", error.args[0]) from error
 
@@ -125,7 +119,7 @@ def _settings(cluster: Cluster) -> Settings:
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
         "fetch.wait.max.ms": 10,
-        "queued.max.messages.kbytes": KAFKA_FETCHED_KBYTES_MAX,
+        "queued.max.messages.kbytes": limits.KAFKA_FETCHED_KBYTES_MAX,
     }
 
 

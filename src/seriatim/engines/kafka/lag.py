@@ -11,11 +11,11 @@ import msgspec
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.domain.limits import KAFKA_LAG_FETCH_BYTES
 from seriatim.engines.kafka.cluster import Cluster
-from seriatim.engines.kafka.control import answered, quiet_admin
 from seriatim.engines.kafka.errors import unavailable
+from seriatim.engines.kafka.topic_control import answered, quiet_admin
 from seriatim.ports.event_log import DEAD_LETTERS, Partition
 
 _EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
@@ -145,7 +145,7 @@ class KafkaLag:
                 "group.id": self._group,
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "fetch.message.max.bytes": KAFKA_LAG_FETCH_BYTES,
+                "fetch.message.max.bytes": limits.KAFKA_LAG_FETCH_BYTES,
                 "fetch.wait.max.ms": 100,
             }
         )

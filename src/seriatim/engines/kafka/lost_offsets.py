@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from seriatim.domain.limits import GROUP_TIMEOUT_S, KAFKA_UNCOMMITTED_S
+from seriatim.domain import limits
 
 LOGGER = logging.getLogger("seriatim.kafka")
 _LATEST, _EARLIEST = -1, -2  # instead of a timestamp, in the question for offsets
@@ -32,13 +32,15 @@ def pass_over_old_records(consumer: Consumer, places: Sequence[TopicPartition]) 
 
 
 def _pass_over(consumer: Consumer, places: Sequence[TopicPartition]) -> int:
-    committed = consumer.committed([TopicPartition(each.topic, each.partition) for each in places], GROUP_TIMEOUT_S)
+    committed = consumer.committed(
+        [TopicPartition(each.topic, each.partition) for each in places], limits.GROUP_TIMEOUT_S
+    )
     fresh = [(each.topic, each.partition) for each in committed if each.error is None and each.offset < 0]
     if not fresh:
         return 0
     # The end first: no record that arrives between two questions is passed over.
     ends = _offsets(consumer, fresh, _LATEST)
-    young = _offsets(consumer, fresh, round((time.time() - KAFKA_UNCOMMITTED_S) * 1000))
+    young = _offsets(consumer, fresh, round((time.time() - limits.KAFKA_UNCOMMITTED_S) * 1000))
     oldest = _offsets(consumer, fresh, _EARLIEST)
     begins = {place: young[place] if young[place] >= 0 else ends[place] for place in fresh}
     late = {place: begin for place, begin in begins.items() if begin > oldest[place]}
@@ -54,14 +56,14 @@ def _pass_over(consumer: Consumer, places: Sequence[TopicPartition]) -> int:
         len(late),
         *min(late),
         passed_over,
-        KAFKA_UNCOMMITTED_S // 60,
+        limits.KAFKA_UNCOMMITTED_S // 60,
     )
     return passed_over
 
 
 def _offsets(consumer: Consumer, places: Sequence[Place], timestamp_ms: int) -> Mapping[Place, int]:
     asked = [TopicPartition(topic, number, timestamp_ms) for topic, number in places]
-    found = consumer.offsets_for_times(asked, GROUP_TIMEOUT_S)
+    found = consumer.offsets_for_times(asked, limits.GROUP_TIMEOUT_S)
     for each in found:
         if each.error is not None:
             raise KafkaException(each.error)

@@ -14,8 +14,8 @@ import confluent_kafka
 import msgspec
 from confluent_kafka import KafkaError, KafkaException, Message
 
+from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable, Throttled
-from seriatim.domain.limits import KAFKA_GIVE_UP_S, KAFKA_WAIT_S
 from seriatim.engines.kafka.cluster import Cluster
 from seriatim.engines.kafka.errors import unknown
 from seriatim.ports.event_log import Headers, Partition
@@ -58,7 +58,7 @@ class Producer:
         except TimeoutError:
             raise unknown(operation) from None
 
-    async def close(self, *, timeout_s: float = KAFKA_GIVE_UP_S) -> None:
+    async def close(self, *, timeout_s: float = limits.KAFKA_GIVE_UP_S) -> None:
         """Waits for what is on its way, but no longer than this; then it is dropped."""
         line, self._line = self._line, None
         if line is not None:
@@ -135,7 +135,7 @@ class _Line:
         self._waiting[call] = None
         self._empty.clear()
         if self._alarm is None:
-            self._alarm = self._loop.call_later(KAFKA_GIVE_UP_S, self._look)
+            self._alarm = self._loop.call_later(limits.KAFKA_GIVE_UP_S, self._look)
 
     async def drained(self, timeout_s: float) -> None:
         """Returns when nothing waits, or after that time."""
@@ -174,7 +174,7 @@ class _Line:
     def _hear(self) -> None:
         """Raised is only what is fatal to this line. The reports of what was lost with it come as always."""
         try:
-            self._producer.poll(KAFKA_WAIT_S)
+            self._producer.poll(limits.KAFKA_WAIT_S)
         except KafkaException:
             self.is_over = True
             self._loop.call_soon_threadsafe(self.give_up)
@@ -208,7 +208,7 @@ class _Line:
         oldest = next(iter(self._waiting), None)
         if oldest is None:
             return
-        left_s = oldest.began_s + KAFKA_GIVE_UP_S - self._loop.time()
+        left_s = oldest.began_s + limits.KAFKA_GIVE_UP_S - self._loop.time()
         if left_s <= 0:
             self.give_up()
         else:

@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
+from seriatim.domain import limits
 from seriatim.domain.ids import is_id
-from seriatim.domain.limits import SECRET_KEY_BYTES, SIGNING_KEY_BITS
 from seriatim.ports.clock import Clock
 
 PEPPER, CODE_KEY, CURSOR_KEY = "otp.pepper", "otp.key", "cursor.key"
@@ -140,7 +140,7 @@ def _complete(path: Path, clock: Clock) -> Sequence[Path]:
         for name in (PEPPER, CODE_KEY, CURSOR_KEY):
             if name not in names:
                 created.append(path / name)
-                _write(created[-1], os.urandom(SECRET_KEY_BYTES).hex().encode() + b"\n")
+                _write(created[-1], os.urandom(limits.SECRET_KEY_BYTES).hex().encode() + b"\n")
     return created
 
 
@@ -156,7 +156,7 @@ def _next_kid(kids: Sequence[str], clock: Clock) -> str:
 
 
 def _new_pem() -> bytes:
-    key = generate_private_key(public_exponent=65537, key_size=SIGNING_KEY_BITS)
+    key = generate_private_key(public_exponent=65537, key_size=limits.SIGNING_KEY_BITS)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -279,8 +279,10 @@ def _parse(path: Path) -> _Parsed:
         raise KeyFolderError(f"{path} is damaged, encrypted or no PEM key; restore it or remove it") from None
     if not isinstance(key, RSAPrivateKey | RSAPublicKey):
         raise KeyFolderError(f"{path} is not an RSA key, and only RS256 is spoken here; replace it")
-    if key.key_size < SIGNING_KEY_BITS:
-        raise KeyFolderError(f"{path} has {key.key_size} bits; replace it by a key of {SIGNING_KEY_BITS} at least")
+    if key.key_size < limits.SIGNING_KEY_BITS:
+        raise KeyFolderError(
+            f"{path} has {key.key_size} bits; replace it by a key of {limits.SIGNING_KEY_BITS} at least"
+        )
     return key
 
 
@@ -289,10 +291,10 @@ def _parse_secret(path: Path, text: bytes) -> bytes:
         secret = bytes.fromhex(text.decode("ascii"))
     except ValueError:
         secret = b""
-    if len(secret) != SECRET_KEY_BYTES:
+    if len(secret) != limits.SECRET_KEY_BYTES:
         raise KeyFolderError(
-            f"{path} must hold {SECRET_KEY_BYTES} bytes as hexadecimal text; restore it, or remove it and let the "
-            "server create one"
+            f"{path} must hold {limits.SECRET_KEY_BYTES} bytes as hexadecimal text; restore it, or remove it and let "
+            "the server create one"
         )
     return secret
 

@@ -14,9 +14,9 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWS
 from jwt.exceptions import PyJWTError
 
+from seriatim.domain import limits
 from seriatim.domain.errors import Unauthorized
 from seriatim.domain.ids import is_id
-from seriatim.domain.limits import ACCESS_TOKEN_CHARS_MAX, KEYS_RELOAD_PAUSE_S, KEYS_RELOAD_S, TOKENS_REMEMBERED_MAX
 from seriatim.domain.tokens import Claims
 from seriatim.engines.keys.key_folder import KeyFolder, KeyFolderError
 from seriatim.ports.clock import Clock
@@ -49,13 +49,13 @@ class Rs256Verifier:
         self._keys = keys
         self._clock = clock
         self._troubled = troubled
-        self._reload_due = clock.monotonic() + KEYS_RELOAD_S
+        self._reload_due = clock.monotonic() + limits.KEYS_RELOAD_S
         self._search_due = clock.monotonic()
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
     def verify(self, token: str) -> Claims:
         """Raises `Unauthorized` with `details.reason` `token_invalid`."""
-        if len(token) > ACCESS_TOKEN_CHARS_MAX or not token.isascii():
+        if len(token) > limits.ACCESS_TOKEN_CHARS_MAX or not token.isascii():
             raise _invalid()
         now = self._clock.monotonic()
         if now >= self._reload_due:
@@ -85,7 +85,7 @@ class Rs256Verifier:
     def _key(self, kid: str, now: float) -> RSAPublicKey:
         found = self._keys.public(kid)
         if found is None and now >= self._search_due:
-            self._search_due = now + KEYS_RELOAD_PAUSE_S
+            self._search_due = now + limits.KEYS_RELOAD_PAUSE_S
             self._reload(now)
             found = self._keys.public(kid)
         if found is None:
@@ -93,7 +93,7 @@ class Rs256Verifier:
         return found
 
     def _reload(self, now: float) -> None:
-        self._reload_due = now + KEYS_RELOAD_S
+        self._reload_due = now + limits.KEYS_RELOAD_S
         try:
             self._keys.reload()
         except KeyFolderError as error:
@@ -101,7 +101,7 @@ class Rs256Verifier:
 
     def _remember(self, digest: bytes, verified: "_Verified") -> None:
         self._verified[digest] = verified
-        if len(self._verified) > TOKENS_REMEMBERED_MAX:
+        if len(self._verified) > limits.TOKENS_REMEMBERED_MAX:
             self._verified.popitem(last=False)
 
 

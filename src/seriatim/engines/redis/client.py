@@ -12,8 +12,7 @@ import msgspec
 
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
-from seriatim.engines.redis.dial import Dialer
-from seriatim.engines.redis.link import (
+from seriatim.engines.redis.connection import (
     Command,
     Demoted,
     Link,
@@ -23,6 +22,7 @@ from seriatim.engines.redis.link import (
     Reply,
     Unreachable,
 )
+from seriatim.engines.redis.dial import Dialer
 
 _AWAY = "the routing store is away; try again soon"
 _UNKNOWN = "the routing store did not answer in time; try again"

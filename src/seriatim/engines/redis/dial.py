@@ -8,7 +8,7 @@ import hiredis
 
 from seriatim.domain import limits
 from seriatim.engines.redis.address import Address, Login
-from seriatim.engines.redis.link import (
+from seriatim.engines.redis.connection import (
     Command,
     Link,
     NoAnswer,

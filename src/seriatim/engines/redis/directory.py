@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from seriatim.domain.limits import MEMBER_CACHE_TTL_S, REGISTRATION_TTL_S
+from seriatim.domain import limits
 from seriatim.engines.redis.client import Deadline, RedisClient
-from seriatim.engines.redis.link import Argument, Command, Reply
+from seriatim.engines.redis.connection import Argument, Command, Reply
 from seriatim.ports.directory import CachedMembers, Directory, Registration
 
-_REGISTRATION_TTL_S = int(REGISTRATION_TTL_S)
-_MEMBER_CACHE_TTL_S = int(MEMBER_CACHE_TTL_S)
+_REGISTRATION_TTL_S = int(limits.REGISTRATION_TTL_S)
+_MEMBER_CACHE_TTL_S = int(limits.MEMBER_CACHE_TTL_S)
 
 _CACHE = """
 redis.call('DEL', KEYS[1], KEYS[2])
@@ -134,7 +134,7 @@ class RedisDirectory(Directory):
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """spec/websocket.md 7.1. The key says which connection it is."""
+    """docs/spec/websocket.md#keys-and-channels. The key says which connection it is."""
 
     user_id: str
     device_id: str

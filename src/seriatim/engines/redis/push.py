@@ -12,9 +12,9 @@ import hiredis
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.engines.redis.client import RedisClient
+from seriatim.engines.redis.connection import Command, Link, Reply
 from seriatim.engines.redis.dial import Dialer
-from seriatim.engines.redis.link import Command, Link, Reply
-from seriatim.engines.redis.parcels import MalformedParcel, decode_parcel, encode_parcel
+from seriatim.engines.redis.push_envelope import MalformedParcel, decode_parcel, encode_parcel
 from seriatim.ports.clock import Clock
 from seriatim.ports.push import Parcel, ParcelReceiver, Push, PushSubscriber
 

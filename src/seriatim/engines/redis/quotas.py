@@ -3,7 +3,7 @@
 import math
 
 from seriatim.engines.redis.client import RedisClient
-from seriatim.engines.redis.link import Argument, Reply
+from seriatim.engines.redis.connection import Argument, Reply
 from seriatim.ports.quotas import Quotas, Tally
 
 _HIT = """
@@ -33,7 +33,7 @@ return {count, math.ceil(((oldest[2] or now_us) + window_us - now_us) / 1000)}
 
 
 class RedisQuotas(Quotas):
-    """Keys are the names that callers give (spec/data.md 4); those that slide are kept apart by their ending."""
+    """Keys are the names that callers give (docs/spec/data.md#redis); those that slide have an ending of their own."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client

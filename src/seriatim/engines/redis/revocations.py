@@ -7,14 +7,14 @@ and kept the epoch. Both come with another process, so the memory begins anew, a
 import math
 from contextlib import suppress
 
+from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.domain.limits import ACCESS_TOKEN_S, TOKEN_ISSUED_LEEWAY_S
 from seriatim.engines.redis.client import Deadline, RedisClient
-from seriatim.engines.redis.link import Command
+from seriatim.engines.redis.connection import Command
 from seriatim.ports.clock import Clock
 from seriatim.ports.revocations import Revocations, Verdict
 
-_KEPT_S = ACCESS_TOKEN_S + TOKEN_ISSUED_LEEWAY_S
+_KEPT_S = limits.ACCESS_TOKEN_S + limits.TOKEN_ISSUED_LEEWAY_S
 _EPOCH, _SERVER = "revocation_epoch", "revocation_server"
 
 # Only the first to notice begins anew; and never earlier than before, whatever the clock of who noticed says.
@@ -43,7 +43,7 @@ class RedisRevocations(Revocations):
         match answer.replies:
             case [[None, None, bytes(epoch), bytes(server)]] if epoch.isdigit() and server == answer.server_id.encode():
                 # Whoever issued it may have had a fast clock: within the tolerance its word proves nothing.
-                is_younger = issued_at_s >= int(epoch) + TOKEN_ISSUED_LEEWAY_S
+                is_younger = issued_at_s >= int(epoch) + limits.TOKEN_ISSUED_LEEWAY_S
                 return Verdict.CLEAR if is_younger else Verdict.UNSURE
             case [[None, None, _, _]]:
                 with suppress(ServiceUnavailable):

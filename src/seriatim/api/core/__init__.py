@@ -1,0 +1,1 @@
+"""What every REST route shares: routing, parsing, rate limits, idempotency, errors, the OpenAPI document."""

@@ -1,0 +1,74 @@
+"""Page cursors: opaque, versioned, and of use only to whom and where they were given.
+
+What a cursor remembers can be read by its owner but not changed: the tag covers it, the endpoint and the scope.
+"""
+
+import base64
+import hmac
+import re
+from typing import Generic, TypeVar
+
+import msgspec
+
+from seriatim.domain import limits
+from seriatim.domain.errors import BadRequest
+from seriatim.ports.secrets import Secrets
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+VERSION = 1
+
+
+class Cursors:
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+
+    def make(self, endpoint: str, scope: str, state: msgspec.Struct) -> str:
+        """`scope` is whoever and whatever the page belongs to, such as a user or a chat."""
+        payload = msgspec.json.encode(_Envelope(v=VERSION, at=state))
+        return f"{_text(payload)}.{_text(self._tag(endpoint, scope, payload))}"
+
+    def read(self, text: str, endpoint: str, scope: str, kind: type[S]) -> S:
+        """What `make` was given. Raises `BadRequest` for a cursor that is not ours, or belongs elsewhere."""
+        if len(text) > limits.CURSOR_CHARS_MAX or (match := _SHAPE.fullmatch(text)) is None:
+            raise _not_ours()
+        payload, tag = _bytes(match[1]), _bytes(match[2])
+        if not hmac.compare_digest(tag, self._tag(endpoint, scope, payload)):
+            raise _not_ours()
+        try:
+            envelope = msgspec.json.decode(payload, type=_Envelope[kind])  # type: ignore[valid-type]
+        except msgspec.DecodeError:
+            raise _not_ours() from None
+        if envelope.v != VERSION:
+            raise _not_ours()
+        return envelope.at
+
+    def _tag(self, endpoint: str, scope: str, payload: bytes) -> bytes:
+        return self._secrets.cursor_tag(msgspec.json.encode((endpoint, scope)) + payload)
+
+
+class _Envelope(msgspec.Struct, Generic[S], frozen=True):
+    v: int
+    at: S
+
+
+_SHAPE = re.compile(r"([A-Za-z0-9_-]+)\.([A-Za-z0-9_-]+)")
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    """The inverse of `_text`, and of nothing else: base 64 can say the same in several ways."""
+    try:
+        raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raise _not_ours() from None
+    if _text(raw) != text:
+        raise _not_ours()
+    return raw
+
+
+def _not_ours() -> BadRequest:
+    return BadRequest("this cursor is not valid here; begin again without one")

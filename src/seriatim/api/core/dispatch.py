@@ -1,0 +1,255 @@
+"""The frame of every request: who asks, how often, what exactly; then the handler; then one shape of answer.
+
+The order is docs/spec/rest.md#order-of-checks: authenticate, rate limit, validate, handle. Whatever happens, something
+is answered.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import msgspec
+
+from seriatim.api.core.errors import error_body, error_headers, error_status
+from seriatim.api.core.observer import ApiObserver
+from seriatim.api.core.parse import (
+    Disconnected,
+    Receive,
+    canonical_hash,
+    check_path,
+    headers_of,
+    read_body,
+    read_object,
+    read_query,
+    to_type,
+    uuid_header,
+)
+from seriatim.api.core.rate_limit import Meter, Throttle, of_stranger, of_user
+from seriatim.api.core.route import NOTHING, Access, Answer, Call, Nothing, Pagination, Route
+from seriatim.domain import limits
+from seriatim.domain.addresses import Network, client_address
+from seriatim.domain.errors import MethodNotAllowed, NotFound, Unauthorized
+from seriatim.domain.tokens import Claims
+from seriatim.ports.clock import Clock
+from seriatim.ports.tokens import Authenticator
+
+Scope = MutableMapping[str, Any]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+UsedSession = Callable[[str], Awaitable[None]]
+
+_JSON = "application/json; charset=utf-8"
+_EXPOSED = "X-Request-ID, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After, X-Idempotent-Replay"
+_ACCEPTED = "Authorization, Content-Type, Idempotency-Key, X-Device-ID, X-Request-ID"
+
+
+class Edge:
+    def __init__(
+        self,
+        *,
+        authenticator: Authenticator,
+        throttle: Throttle,
+        used: UsedSession,
+        clock: Clock,
+        observe: ApiObserver,
+        trusted_proxies: Sequence[Network] = (),
+        cors_origins: Sequence[str] = (),
+    ) -> None:
+        self._authenticator = authenticator
+        self._throttle = throttle
+        self._used = used
+        self._clock = clock
+        self._observe = observe
+        self._trusted = tuple(trusted_proxies)
+        self._origins = tuple(cors_origins)
+
+    async def serve(
+        self, scope: Scope, receive: Receive, send: Send, template: str, operations: Mapping[str, Route]
+    ) -> None:
+        """Answers one request to a path. `operations` are the path's routes by method; none: there is no such path."""
+        started = self._clock.monotonic()
+        visit = self._visit(scope)
+        try:
+            reply = await self._reply(visit, scope, receive, operations)
+        except Disconnected:
+            return
+        headers = {
+            "content-type": _JSON,
+            "cache-control": "no-store",
+            "x-content-type-options": "nosniff",
+            "x-request-id": visit.request_id,
+            **visit.meter.headers(),
+            **self._cors(visit),
+            **reply.headers,
+        }
+        if reply.status == 204:
+            headers.pop("content-type")
+        else:
+            headers["content-length"] = str(len(reply.body))
+        await send(
+            {
+                "type": "http.response.start",
+                "status": reply.status,
+                "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
+            }
+        )
+        await send({"type": "http.response.body", "body": b"" if visit.method == "HEAD" else reply.body})
+        self._observe.request(template, visit.method, reply.status, self._clock.monotonic() - started)
+
+    def _visit(self, scope: Scope) -> "_Visit":
+        headers = headers_of(scope["headers"])
+        peer = scope.get("client") or ("", 0)
+        return _Visit(
+            method=scope["method"],
+            headers=headers,
+            request_id=uuid_header(headers, "x-request-id") or new_uuid4(self._clock),
+            client_ip=client_address(peer[0], [headers.get("x-forwarded-for", "")], self._trusted),
+            meter=self._throttle.meter(),
+        )
+
+    async def _reply(
+        self, visit: "_Visit", scope: Scope, receive: Receive, operations: Mapping[str, Route]
+    ) -> "_Reply":
+        """No exception but `Disconnected` leaves: each becomes an answer."""
+        try:
+            if self._is_preflight(visit, operations):
+                return _Reply(204, self._preflight(operations), b"")
+            route = await self._find(visit, operations)
+            claims = await self._admit(visit, route)
+            call = await self._call(visit, scope, receive, route, claims)
+            return _success(await route.handler(call), bare=route.bare)
+        except Disconnected:
+            raise
+        except Exception as failure:
+            status = error_status(failure)
+            if status == 500:
+                self._observe.failed(visit.request_id, failure)
+            body = msgspec.json.encode(error_body(failure, visit.request_id))
+            return _Reply(status, error_headers(failure), body)
+
+    async def _find(self, visit: "_Visit", operations: Mapping[str, Route]) -> Route:
+        route = operations.get("GET" if visit.method == "HEAD" else visit.method)
+        if route is not None:
+            return route
+        await visit.meter.spend(of_stranger(visit.client_ip))
+        if not operations:
+            raise NotFound("there is nothing here; the documentation is at /docs")
+        allowed = allowed_methods(operations)
+        raise MethodNotAllowed(f"this path takes {allowed}", details={"allowed": allowed})
+
+    async def _admit(self, visit: "_Visit", route: Route) -> Claims | None:
+        """Whoever has no valid token is counted by address, also when that is the reason for the refusal."""
+        if route.access is Access.UNMETERED:
+            return None
+        if route.access is Access.PUBLIC:
+            await visit.meter.spend(of_stranger(visit.client_ip))
+            return None
+        try:
+            claims = self._authenticator.verify(bearer_token(visit.headers))
+            await self._authenticator.check_revoked(claims, timeout_s=limits.API_TIMEOUT_S)
+        except Unauthorized:
+            await visit.meter.spend(of_stranger(visit.client_ip))
+            raise
+        await visit.meter.spend(of_user(claims.sub, visit.method))
+        await self._used(claims.sid)
+        return claims
+
+    async def _call(
+        self, visit: "_Visit", scope: Scope, receive: Receive, route: Route, claims: Claims | None
+    ) -> Call[Any, Any]:
+        path: Mapping[str, str] = scope.get("path_params", {})
+        check_path(path)
+        query: object
+        query, query_given = read_query(scope["query_string"], route.query)
+        fields: dict[str, object] = {}
+        if route.method != "GET":
+            body = await read_body(receive, visit.headers)
+            fields = read_object(body, visit.headers, optional=route.body_optional or route.body is Nothing)
+        return Call(
+            claims=claims,
+            path=path,
+            body=NOTHING if route.body is Nothing else to_type(fields, route.body),
+            query=query,
+            headers=visit.headers,
+            body_hash=canonical_hash(fields),
+            request_id=visit.request_id,
+            client_ip=visit.client_ip,
+            device_id=uuid_header(visit.headers, "x-device-id"),
+            idempotency_key=uuid_header(visit.headers, "idempotency-key"),
+            query_given=query_given,
+            spend=visit.meter.spend,
+        )
+
+    # --- other origins: nobody, unless listed --------------------------------------------------------------------
+
+    def _allowed_origin(self, visit: "_Visit") -> str | None:
+        origin = visit.headers.get("origin")
+        return origin if origin is not None and (origin in self._origins or "*" in self._origins) else None
+
+    def _is_preflight(self, visit: "_Visit", operations: Mapping[str, Route]) -> bool:
+        asks = visit.method == "OPTIONS" and "access-control-request-method" in visit.headers
+        return asks and bool(operations) and self._allowed_origin(visit) is not None
+
+    def _preflight(self, operations: Mapping[str, Route]) -> dict[str, str]:
+        return {
+            "access-control-allow-methods": allowed_methods(operations),
+            "access-control-allow-headers": _ACCEPTED,
+            "access-control-max-age": str(limits.CORS_AGE_S),
+        }
+
+    def _cors(self, visit: "_Visit") -> dict[str, str]:
+        if not self._origins:
+            return {}
+        origin = self._allowed_origin(visit)
+        allowed = {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED} if origin else {}
+        return {"vary": "Origin", **allowed}
+
+
+class _Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a request before anything is checked."""
+
+    method: str
+    headers: Mapping[str, str]
+    request_id: str
+    client_ip: str
+    meter: Meter
+
+
+class _Reply(msgspec.Struct, frozen=True):
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+def bearer_token(headers: Mapping[str, str]) -> str:
+    """Raises `Unauthorized` with the reason when there is none."""
+    scheme, _, token = headers.get("authorization", "").partition(" ")
+    if not scheme:
+        raise Unauthorized("sign in first: Authorization: Bearer <token>", details={"reason": "token_missing"})
+    if scheme.lower() != "bearer" or not token:
+        raise Unauthorized("use Authorization: Bearer <token>", details={"reason": "token_invalid"})
+    return token
+
+
+def allowed_methods(operations: Mapping[str, Route]) -> str:
+    names = [*operations, *(["HEAD"] if "GET" in operations else [])]
+    return ", ".join(sorted(names))
+
+
+def new_uuid4(clock: Clock) -> str:
+    """A random UUID: version 4, variant 1."""
+    bits = clock.random_bits(128) & ~(0xF << 76) & ~(0x3 << 62) | (0x4 << 76) | (0x2 << 62)
+    text = f"{bits:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+class _Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
+    data: object
+    pagination: Pagination | None = None
+
+
+def _success(answer: Answer, *, bare: bool) -> _Reply:
+    if answer.status == 204:
+        return _Reply(204, answer.headers, b"")
+    if isinstance(answer.data, bytes):
+        return _Reply(answer.status, answer.headers, answer.data)
+    body = msgspec.json.encode(answer.data if bare else _Envelope(answer.data, answer.pagination))
+    return _Reply(answer.status, answer.headers, body)

@@ -1,0 +1,386 @@
+"""The client's side of the wire: events in, actions out (docs/spec/websocket.md#what-a-client-does).
+
+What must survive a crash is in the ClientStore; a new session over the same store continues where the last one was.
+"""
+
+from enum import Enum, auto
+
+from msgspec import UNSET, UnsetType
+
+from seriatim.client.acks import Receipts
+from seriatim.client.actions import Action, ChatLeft, Connect, Deliver, Disconnect, ListChats, Ready, Stopped, Transmit
+from seriatim.client.catch_up import CatchUp, ChatView
+from seriatim.client.outbox import Outbox
+from seriatim.client.store import ClientStore
+from seriatim.client.timeline import as_message, own_message
+from seriatim.client.timers import Alarms, earliest
+from seriatim.domain import limits
+from seriatim.domain.backoff import Chance, backoff_s
+from seriatim.domain.message import Message
+from seriatim.protocol.codec import UnknownType
+from seriatim.protocol.frames import (
+    Ack,
+    ConnectionClosing,
+    ConnectionEstablished,
+    ErrorFrame,
+    MessageAck,
+    MessageBatch,
+    MessageFrame,
+    ServerFrame,
+    SyncRequest,
+)
+
+
+class State(Enum):
+    DISCONNECTED = auto()
+    BACKOFF = auto()
+    CONNECTING = auto()  # until the greeting
+    SYNCING = auto()
+    READY = auto()
+    CLOSING = auto()
+
+
+class Alarm(Enum):
+    RECONNECT = auto()
+    GREETING = auto()
+    CLOSED = auto()  # the socket should be gone by now
+    LIST = auto()
+    RESYNC = auto()
+
+
+class ClientSession:
+    """Call the event methods in the order things happen, perform what they return, and call `timer` at `next_timer`.
+
+    `now` is in seconds, never goes backwards while the session lives, and is comparable after a restart (the age of
+    an outbox entry depends on it): wall clock at the start plus what has passed since. `chance` gives a number in
+    [0, 1). After `disconnected` no frame of the old socket may be handed in.
+    """
+
+    def __init__(self, store: ClientStore, chance: Chance) -> None:
+        self.state = State.DISCONNECTED
+        self.user_id = ""
+        self._store = store
+        self._chance = chance
+        self._outbox = Outbox(store, chance)
+        self._receipts = Receipts()
+        self._alarms: Alarms[Alarm] = Alarms()
+        self._catchup = CatchUp(store, chance, {})
+        self._attempts = 0  # since READY was last reached
+        self._hint_s = 0.0
+        self._floors: dict[str, int] = {}
+        self._listing = False
+        self._listed = False
+        self._list_failures = 0
+        self._stop_reason: str | None = None
+
+    # --- events: the connection ---------------------------------------------------------------------------------
+
+    def start(self, now: float) -> list[Action]:
+        if self.state is not State.DISCONNECTED:
+            return []
+        self._stop_reason = None
+        self._attempts = 0
+        self._hint_s = 0.0
+        return self._connect()
+
+    def connected(self, now: float) -> list[Action]:
+        """The socket is open. Nothing is sent before the server's greeting."""
+        if self.state is State.CONNECTING:
+            self._alarms.set(Alarm.GREETING, now + limits.CLIENT_GREETING_WAIT_S)
+        return []
+
+    def disconnected(self, now: float, *, retry_after_s: float = 0.0, fatal: str | None = None) -> list[Action]:
+        """The socket is gone, or never came to be. `fatal`: a refusal that no retry will change, in a word."""
+        if self.state in (State.DISCONNECTED, State.BACKOFF):
+            return []
+        self._stop_reason = self._stop_reason or fatal
+        self._outbox.close()
+        self._receipts.disconnected(now)
+        self._alarms.clear()
+        self._catchup = CatchUp(self._store, self._chance, {})
+        self._listing = self._listed = False
+        if self._stop_reason is not None:
+            return self._stopped()
+        self.state = State.BACKOFF
+        self._alarms.set(
+            Alarm.RECONNECT, now + backoff_s(self._attempts, max(self._hint_s, retry_after_s), self._chance)
+        )
+        self._attempts += 1
+        self._hint_s = 0.0
+        return []
+
+    def stop(self, now: float) -> list[Action]:
+        """Leave cleanly. What is unsent stays in the outbox."""
+        if self.state is State.DISCONNECTED:
+            return []
+        self._stop_reason = self._stop_reason or "stopped"
+        if self.state is State.BACKOFF:
+            self._alarms.clear()
+            return self._stopped()
+        acks = self._transmit(self._receipts.flush(now)) if self._may_transmit else []
+        self._close(now)
+        return [*acks, Disconnect()]
+
+    # --- events: the user ---------------------------------------------------------------------------------------
+
+    def send(self, chat_id: str, client_message_id: str, content: str, now: float) -> list[Action]:
+        """Queues the message durably and sends it when its turn comes. Raises Refused if no server would take it."""
+        actions = self._outbox.add(chat_id, client_message_id, content, now)
+        if self._listed and self._may_transmit:
+            self._catchup.add(chat_id)
+        return [*actions, *self._go_on(now)]
+
+    def resend(self, chat_id: str, client_message_id: str, now: float) -> list[Action]:
+        """Answers Failed or ConsentNeeded: send it after all."""
+        self._outbox.resend(chat_id, client_message_id, now)
+        if self._listed and self._may_transmit:
+            self._catchup.add(chat_id)
+        return self._go_on(now)
+
+    def discard(self, chat_id: str, client_message_id: str, now: float) -> list[Action]:
+        """Answers Failed or ConsentNeeded: forget it."""
+        self._outbox.discard(chat_id, client_message_id)
+        return []
+
+    # --- events: REST and time ----------------------------------------------------------------------------------
+
+    def chats_listed(self, chat_ids: list[str], now: float) -> list[Action]:
+        if not self._listing:
+            return []
+        self._listing = False
+        self._list_failures = 0
+        return self._begin_sync(chat_ids, now)
+
+    def listing_failed(self, now: float, *, retry_after_s: float = 0.0) -> list[Action]:
+        """The list is asked for again later; until then the chats this device knows have to do."""
+        if not self._listing:
+            return []
+        self._listing = False
+        self._alarms.set(Alarm.LIST, now + backoff_s(self._list_failures, retry_after_s, self._chance))
+        self._list_failures += 1
+        return self._begin_sync([] if self._listed else list(self._store.chats()), now)
+
+    def timer(self, now: float) -> list[Action]:
+        actions: list[Action] = []
+        for alarm in self._alarms.due(now):
+            actions += self._ring(alarm, now)
+        if self._may_transmit:
+            self._catchup.timer(now)
+            actions += self._transmit(self._receipts.timer(now))
+        return [*actions, *self._go_on(now)]
+
+    def next_timer(self) -> float | None:
+        if not self._may_transmit:
+            return self._alarms.next()
+        return earliest(
+            self._alarms.next(), self._catchup.next_timer(), self._receipts.due_at, self._outbox.next_timer()
+        )
+
+    # --- events: frames -----------------------------------------------------------------------------------------
+
+    def received(self, frame: ServerFrame | UnknownType, now: float) -> list[Action]:
+        if self.state is State.CONNECTING:
+            return self._greeted(frame, now) if isinstance(frame, ConnectionEstablished) else []
+        if self.state not in (State.SYNCING, State.READY, State.CLOSING):
+            return []
+        match frame:
+            case MessageFrame():
+                actions = self._pushed(frame, now)
+            case MessageAck():
+                actions = self._acknowledged(frame, now)
+            case MessageBatch():
+                actions = self._paged(frame, now)
+            case ErrorFrame():
+                actions = self._refused(frame, now)
+            case ConnectionClosing():
+                actions = self._closing(frame, now)
+            case _:
+                return []
+        return [*actions, *self._go_on(now)]
+
+    def _greeted(self, frame: ConnectionEstablished, now: float) -> list[Action]:
+        self.state = State.SYNCING
+        self.user_id = frame.user_id
+        self._alarms.cancel(Alarm.GREETING)
+        self._alarms.set(Alarm.RESYNC, self._resync_at(now))
+        self._catchup = CatchUp(self._store, self._chance, self._floors)
+        self._floors = {}
+        return self._list()
+
+    def _pushed(self, frame: MessageFrame, now: float) -> list[Action]:
+        view = self._catchup.view(frame.chat_id)
+        actions: list[Action] = []
+        if view is None:
+            # Nothing announces a membership: the push is how one learns of a new chat. Before the list has come, the
+            # chat is most likely in it.
+            actions = self._list() if self._listed else []
+            view = self._catchup.add(frame.chat_id)
+        # An own message may stand just below the push, its ack still on the way: then only a named predecessor counts.
+        in_step = view.in_step and not self._outbox.has(frame.chat_id)
+        fresh = view.timeline.push(as_message(frame), frame.prev_sequence, in_step=in_step)
+        if fresh is None:
+            self._catchup.missed(view, frame.sequence)
+            return actions
+        return [*actions, *self._deliver(view, fresh, now)] if fresh else actions
+
+    def _acknowledged(self, frame: MessageAck, now: float) -> list[Action]:
+        """The ack stands for the echo that this connection does not get."""
+        key = frame.client_message_id.lower()
+        entry = self._outbox.find(frame.chat_id, key)
+        view = self._catchup.add(frame.chat_id)
+        fresh: list[Message] = []
+        if entry is None or frame.content_differs is True:
+            # The user gave the entry up, or the server holds an earlier text under this id. It counts the message as
+            # shown to this connection; what it says only a sync can tell.
+            if view.timeline.lacks(frame.sequence):
+                self._catchup.missed(view, frame.sequence)
+        else:
+            fresh = view.timeline.place_own(own_message(entry, frame, self.user_id))
+            if view.timeline.waits:
+                self._catchup.settle_soon(view, now)
+        return [*self._outbox.settle(frame.chat_id, key, frame.sequence), *self._deliver(view, fresh, now)]
+
+    def _paged(self, frame: MessageBatch, now: float) -> list[Action]:
+        view = self._catchup.running(frame.chat_id, frame.request_id)
+        if view is None:
+            return []
+        fresh, requests = self._catchup.page(view, frame, now)
+        actions = self._deliver(view, fresh, now)
+        if view.synced and self._may_transmit:
+            self._outbox.open(frame.chat_id)
+        # Once the connection is closing the next page is left for the next one.
+        return [*actions, *(self._transmit(requests) if self._may_transmit else [])]
+
+    def _refused(self, frame: ErrorFrame, now: float) -> list[Action]:
+        """An error that answers neither a send nor a sync of ours is information, and needs no act."""
+        hint_s = _seconds(frame.retry_after_seconds)
+        # A token that ran out is no fault of the message; the server closes and a new token is fetched.
+        retryable = frame.retryable or frame.code == "UNAUTHORIZED"
+        if isinstance(frame.client_message_id, str):
+            key = frame.client_message_id.lower()
+            chat_id = frame.chat_id if isinstance(frame.chat_id, str) else self._outbox.chat_in_flight(key)
+            if chat_id is None:
+                return []
+            if not retryable:
+                return self._outbox.refuse(chat_id, key, frame.code)
+            self._outbox.postpone(chat_id, key, hint_s, now)
+            return []
+        if isinstance(frame.chat_id, str) and frame.request_id is UNSET and retryable:
+            self._ack_refused(frame.chat_id, now)  # our syncs bear an id, so this answers an ack
+            return []
+        view = self._catchup.running(frame.chat_id, frame.request_id) if isinstance(frame.chat_id, str) else None
+        if view is None:
+            return []
+        if not retryable:
+            return self._left(view, frame.code)
+        self._catchup.failed(view, hint_s, now)
+        return []
+
+    def _ack_refused(self, chat_id: str, now: float) -> None:
+        view = self._catchup.view(chat_id)
+        if view is not None and view.synced:
+            self._receipts.refused(chat_id, view.timeline.cursor, now)
+
+    def _left(self, view: ChatView, code: str) -> list[Action]:
+        chat_id = view.timeline.chat_id
+        self._catchup.drop(view)
+        # What waits for this chat is still offered once: the server acks what it stored before, and refuses the rest.
+        self._outbox.open(chat_id)
+        return [ChatLeft(chat_id=chat_id, code=code)]
+
+    def _closing(self, frame: ConnectionClosing, now: float) -> list[Action]:
+        """Answers to earlier requests may still follow; the server closes the socket."""
+        acks = self._transmit(self._receipts.flush(now)) if self._may_transmit else []
+        if isinstance(frame.reconnect_delay_ms, int):
+            self._hint_s = frame.reconnect_delay_ms / 1000
+        if isinstance(frame.sync_from_sequence, dict):
+            self._floors = frame.sync_from_sequence
+        if not frame.reconnect_allowed:
+            self._stop_reason = self._stop_reason or frame.reason
+        self._close(now)
+        return acks
+
+    # --- steps ----------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> list[Action]:
+        self.state = State.CONNECTING
+        return [Connect()]
+
+    def _close(self, now: float) -> None:
+        self.state = State.CLOSING
+        self._outbox.close()
+        self._alarms.clear()
+        self._alarms.set(Alarm.CLOSED, now + limits.DRAIN_S)
+
+    def _stopped(self) -> list[Action]:
+        self.state = State.DISCONNECTED
+        return [Stopped(reason=self._stop_reason or "stopped")]
+
+    def _list(self) -> list[Action]:
+        if self._listing:
+            return []
+        self._listing = True
+        self._alarms.cancel(Alarm.LIST)
+        return [ListChats()]
+
+    def _begin_sync(self, chat_ids: list[str], now: float) -> list[Action]:
+        if not self._may_transmit:
+            return []
+        self._listed = True
+        for chat_id in [*chat_ids, *self._outbox.chats()]:
+            self._catchup.add(chat_id)
+        return self._go_on(now)
+
+    def _deliver(self, view: ChatView, fresh: list[Message], now: float) -> list[Action]:
+        actions: list[Action] = []
+        for message in fresh:
+            if message.sender_id == self.user_id:
+                actions += self._outbox.settle(message.chat_id, message.client_message_id.lower(), message.sequence)
+            actions.append(Deliver(message=message))
+        # Before the chat's sync is complete the server could not yet tell what this connection holds.
+        if self._may_transmit and view.synced:
+            actions += self._transmit(
+                self._receipts.stored(view.timeline.chat_id, view.timeline.cursor, len(fresh), now)
+            )
+        return actions
+
+    def _go_on(self, now: float) -> list[Action]:
+        """Whatever just happened, there may be room for another sync or send."""
+        if not self._may_transmit:
+            return []
+        actions = self._transmit(self._catchup.start(now)) if self._listed else []
+        if self.state is State.SYNCING and self._listed and self._catchup.complete:
+            self.state = State.READY
+            self._attempts = 0
+            actions.append(Ready())
+        return [*actions, *self._outbox.pump(now)]
+
+    def _ring(self, alarm: Alarm, now: float) -> list[Action]:
+        match alarm:
+            case Alarm.RECONNECT:
+                return self._connect()
+            case Alarm.GREETING | Alarm.CLOSED:
+                self._close(now)
+                return [Disconnect()]
+            case Alarm.LIST:
+                return self._list()
+            case Alarm.RESYNC:
+                self._alarms.set(Alarm.RESYNC, self._resync_at(now))
+                self._catchup.want_all()
+                self._receipts.doubt()
+                return self._list()  # no frame announces a membership; this bounds how long a new chat goes unnoticed
+
+    def _resync_at(self, now: float) -> float:
+        """Up to a fifth early, so that clients that reconnected together do not sync together."""
+        return now + limits.CLIENT_RESYNC_EVERY_S * (1 - limits.CLIENT_BACKOFF_SPREAD_RATIO * self._chance())
+
+    def _transmit(self, frames: list[Ack] | list[SyncRequest]) -> list[Action]:
+        return [Transmit(frame=frame) for frame in frames]
+
+    @property
+    def _may_transmit(self) -> bool:
+        return self.state is State.SYNCING or self.state is State.READY
+
+
+def _seconds(hint: float | UnsetType) -> float:
+    return 0.0 if hint is UNSET else max(float(hint), 0.0)

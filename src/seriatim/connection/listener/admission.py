@@ -1,0 +1,120 @@
+"""Who may connect: limits by address, then the token, the device, revocation, then limits by user.
+
+Refusals are docs/spec/websocket.md#handshake. Nothing here is logged: a handshake is made of secrets.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from seriatim.connection.listener.attempts import Attempts
+from seriatim.connection.listener.handshake import Refusal, check_device, check_origin, read_offer, refusal_of
+from seriatim.connection.listener.request import Headers, Request
+from seriatim.connection.socket import Identity
+from seriatim.domain import limits
+from seriatim.domain.addresses import Network, client_address, rate_key
+from seriatim.domain.errors import SeriatimError
+from seriatim.domain.tokens import Claims
+from seriatim.ports.clock import Clock
+from seriatim.ports.directory import Directory, Registration
+from seriatim.ports.tokens import Authenticator
+
+
+class Admitted(msgspec.Struct, frozen=True):
+    """Who connects, and the headers of the 101."""
+
+    identity: Identity
+    answer: Headers
+
+
+class Admission:
+    """`lifted`: no connection rate limits, for tests. `origins`: which pages may connect; None: all of them."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        directory: Directory,
+        clock: Clock,
+        *,
+        lifted: bool = False,
+        origins: Iterable[str] | None = None,
+        trusted_proxies: Sequence[Network] = (),
+    ) -> None:
+        self.authenticator = authenticator
+        self._directory = directory
+        self._clock = clock
+        self._lifted = lifted
+        self._origins = None if origins is None else tuple(origin.lower() for origin in origins)
+        self._trusted = tuple(trusted_proxies)
+        self._by_address = Attempts(limits.ATTEMPTS_PER_ADDRESS_MAX)
+        self._by_user = Attempts(limits.CONNECTS_PER_USER_MAX)
+        self._arriving: dict[str, dict[str, int]] = {}  # user -> device -> handshakes that are not registered yet
+
+    async def admit(self, request: Request) -> Admitted:
+        """Raises `Refusal`. Whoever is admitted must be `settled` once registered, or when that never comes."""
+        try:
+            self._check_address(request)
+            offer = read_offer(request)
+            check_origin(request, self._origins)
+            claims = self.authenticator.verify(offer.token)
+            device_id = check_device(offer.device_id, claims)
+            await self.authenticator.check_revoked(claims, timeout_s=limits.HANDSHAKE_TIMEOUT_S)
+            identity = _identity(claims, device_id)
+            connected = await self._connected(identity.user_id)
+        except SeriatimError as error:
+            raise refusal_of(error) from None
+        self._check_user(identity, connected)
+        devices = self._arriving.setdefault(identity.user_id, {})
+        devices[device_id] = devices.get(device_id, 0) + 1
+        return Admitted(identity, offer.answer)
+
+    def settled(self, identity: Identity) -> None:
+        """The directory knows of it by now, or it is gone."""
+        devices = self._arriving[identity.user_id]
+        devices[identity.device_id] -= 1
+        if not devices[identity.device_id]:
+            del devices[identity.device_id]
+        if not devices:
+            del self._arriving[identity.user_id]
+
+    def _check_address(self, request: Request) -> None:
+        if self._lifted:
+            return
+        peer = "" if request.client is None else request.client[0]
+        address = client_address(peer, request.values(b"x-forwarded-for"), self._trusted)
+        wait = self._by_address.add(rate_key(address), self._clock.monotonic())
+        if wait is not None:
+            raise _too_many("too many attempts from this address; wait before the next", wait)
+
+    async def _connected(self, user_id: str) -> Sequence[Registration]:
+        if self._lifted:
+            return ()
+        found = await self._directory.connections((user_id,), timeout_s=limits.HANDSHAKE_TIMEOUT_S)
+        return found.get(user_id, ())
+
+    def _check_user(self, identity: Identity, connected: Sequence[Registration]) -> None:
+        """A device that comes back replaces itself, so it takes no place of another."""
+        if self._lifted:
+            return
+        devices = dict.fromkeys(each.device_id for each in connected)
+        devices.update(dict.fromkeys(self._arriving.get(identity.user_id, ())))
+        devices.pop(identity.device_id, None)
+        if len(devices) >= limits.CONNECTIONS_PER_USER_MAX:
+            raise _too_many("too many devices are connected; disconnect one", int(limits.REGISTRATION_TTL_S))
+        wait = self._by_user.add(identity.user_id, self._clock.monotonic())
+        if wait is not None:
+            raise _too_many("too many new connections; wait before the next", wait)
+
+
+def _identity(claims: Claims, device_id: str) -> Identity:
+    return Identity(
+        user_id=claims.sub,
+        device_id=device_id,
+        session_id=claims.sid,
+        token_expires_at_ms=claims.exp * 1000,
+        claims=claims,
+    )
+
+
+def _too_many(message: str, wait_s: int) -> Refusal:
+    return Refusal(429, "rate_limited", message, retry_after_s=wait_s)

@@ -1,0 +1,1 @@
+"""One client's connection: what it sends, what it is sent, and how far."""

@@ -1,0 +1,154 @@
+"""What waits to leave on one socket: answers first, then batches, then at most OUTBOUND_FRAMES_MAX pushes.
+
+Nothing is dropped in silence: a push that finds no room is refused to its caller, who reads it back later, and what
+has not left at the close is named in the hints.
+"""
+
+from collections import deque
+from enum import Enum
+from operator import itemgetter
+
+import msgspec
+
+from seriatim.connection.session.chat_cursor import Queued
+from seriatim.domain import limits
+
+FEW_FRAMES = 256  # leave without being counted one by one
+
+_frame = itemgetter(0)
+
+
+class Pressure(Enum):
+    WARNED = "warned"
+    CRITICAL = "critical"  # tell the client; the grace period begins
+    RECOVERED = "recovered"  # below the warning mark again; what was refused may be read back
+
+
+class Chunk(msgspec.Struct, frozen=True, gc=False):
+    """Frames to write now, and how many answers to requests and batches are among them. `last`: nothing else waits."""
+
+    frames: list[bytes]
+    answers: int
+    batches: int
+    last: bool
+
+
+class Outbound:
+    """`lagging`: the buffer was full and has not drained below the warning mark since; pushes are refused."""
+
+    __slots__ = ("_answers", "_batches", "_closing", "_lane", "_warned", "close_at", "lagging", "pushes", "uneasy")
+
+    def __init__(self) -> None:
+        self._lane: list[bytes] = []
+        self._answers = 0
+        self._batches: deque[bytes] = deque()
+        self.pushes: deque[Queued] = deque()
+        self._warned = False
+        self._closing = False
+        self.lagging = False
+        self.uneasy = False  # there may be something to assess
+        self.close_at: float | None = None  # the end of the grace period, while one runs
+
+    def push(self, frame: bytes, chat_id: str, floor: int) -> bool:
+        """False: no room, nothing was queued."""
+        if self.lagging:
+            return False
+        self.pushes.append((frame, chat_id, floor))
+        if len(self.pushes) >= limits.OUTBOUND_WARN_FRAMES:
+            self.uneasy = True
+            self.lagging = len(self.pushes) >= limits.OUTBOUND_FRAMES_MAX
+        return True
+
+    def has_room(self, count: int) -> bool:
+        """So many more pushes are nothing to worry about: they may be put into `pushes` as they are."""
+        return not self.lagging and len(self.pushes) + count < limits.OUTBOUND_WARN_FRAMES
+
+    def answer(self, frame: bytes, *, request: bool) -> bool:
+        """Overtakes pushes. `request`: an accepted one is in progress until this leaves. False: the lane is full."""
+        if len(self._lane) >= limits.PRIORITY_FRAMES_MAX:
+            return False
+        self._lane.append(frame)
+        self._answers += request
+        return True
+
+    def greet(self, frame: bytes) -> None:
+        """The first frame of all, whatever came before it."""
+        self._lane.insert(0, frame)
+
+    def batch(self, frame: bytes) -> None:
+        """Bounded by SYNCS_IN_PROGRESS_MAX. After the answers, for it is large; before the pushes that follow it."""
+        self._batches.append(frame)
+
+    def take(self, bytes_max: int) -> Chunk | None:
+        """The next frames in order, about `bytes_max` of them; None when nothing waits."""
+        frames, answers, batches, pushes = self._lane, self._answers, 0, self.pushes
+        if not (frames or pushes or self._batches):
+            return None
+        self._lane, self._answers = [], 0
+        if len(pushes) <= FEW_FRAMES and not self._batches:
+            everything = [*frames, *map(_frame, pushes)]
+            if sum(map(len, everything)) < bytes_max:
+                pushes.clear()
+                return Chunk(everything, answers, 0, True)
+        size = sum(map(len, frames))
+        while self._batches and size < bytes_max:
+            frames.append(frame := self._batches.popleft())
+            size += len(frame)
+            batches += 1
+        while pushes and size < bytes_max:
+            frames.append(frame := pushes.popleft()[0])
+            size += len(frame)
+        return Chunk(frames, answers, batches, not (pushes or self._batches))
+
+    def assess(self, now: float) -> Pressure | None:
+        """Looks at the buffer after a write: has the client's state changed?"""
+        waiting = len(self.pushes)
+        if self._closing:
+            return None
+        if waiting < limits.OUTBOUND_WARN_FRAMES:
+            self.uneasy = False
+            if not (self._warned or self.lagging):
+                return None
+            self._warned, self.lagging, self.close_at = False, False, None
+            return Pressure.RECOVERED
+        if waiting > limits.OUTBOUND_CRITICAL_FRAMES and self.close_at is None:
+            self._warned, self.close_at = True, now + limits.SLOW_CONSUMER_GRACE_S
+            return Pressure.CRITICAL
+        if waiting > limits.OUTBOUND_WARN_FRAMES and not self._warned:
+            self._warned = True
+            return Pressure.WARNED
+        return None
+
+    def answer_last(self, frame: bytes) -> None:
+        """The closing itself, for which there is always room."""
+        self._lane.append(frame)
+
+    def last_words(self) -> list[bytes]:
+        """What still goes out to a client that does not read: answers and warnings."""
+        frames, self._lane, self._answers = self._lane, [], 0
+        return frames
+
+    def hints(self) -> dict[str, int]:
+        """Per chat the sequence to sync from, because something after it has not left."""
+        found: dict[str, int] = {}
+        for _, chat_id, floor in self.pushes:
+            found.setdefault(chat_id, floor)
+        return found
+
+    def floor(self, chat_id: str) -> int | None:
+        """As `hints`, for one chat; None when everything has left."""
+        return next((floor for _, each, floor in self.pushes if each == chat_id), None)
+
+    def refuse_pushes(self) -> None:
+        """After the closing was announced none may follow; `hints` named those that waited."""
+        self.pushes.clear()
+        self.lagging = self._closing = True
+        self.close_at = None
+
+    @property
+    def idle(self) -> bool:
+        return not (self._lane or self._batches or self.pushes)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.pushes)

@@ -1,0 +1,86 @@
+"""The sync requests of one connection: SYNCS_IN_PROGRESS_MAX at a time, each until its batch was written."""
+
+from collections import deque
+from collections.abc import Callable
+
+from seriatim.connection.services import Services
+from seriatim.connection.session.chat_delivery import Chats
+from seriatim.connection.task_group import Tasks, report
+from seriatim.domain import limits
+from seriatim.domain.errors import InternalError, NotAMember, SeriatimError
+from seriatim.protocol.codec import Echo, batch
+from seriatim.protocol.frames import SyncRequest
+from seriatim.protocol.server_session import echo
+
+
+class Syncs:
+    """`answered`: a batch is ready to be written. `refused`: an error answers the request."""
+
+    def __init__(
+        self,
+        user_id: str,
+        chats: Chats,
+        services: Services,
+        *,
+        tasks: Tasks,
+        answered: Callable[[bytes], None],
+        refused: Callable[[SeriatimError, Echo], None],
+    ) -> None:
+        self._user_id = user_id
+        self._chats = chats
+        self._services = services
+        self._tasks = tasks
+        self._answered = answered
+        self._refused = refused
+        self._in_progress = 0
+        self._waiting: deque[SyncRequest] = deque()  # each holds a place in the inbound queue, which bounds them
+
+    def request(self, request: SyncRequest) -> None:
+        self._waiting.append(request)
+        self._start_next()
+
+    def written(self, batches: int) -> None:
+        """So many batches were handed to the socket."""
+        self._in_progress -= batches
+        self._start_next()
+
+    def _start_next(self) -> None:
+        while self._waiting and self._in_progress < limits.SYNCS_IN_PROGRESS_MAX:
+            self._in_progress += 1
+            self._tasks.start(self._sync(self._waiting.popleft()))
+
+    async def _sync(self, request: SyncRequest) -> None:
+        try:
+            await self._read(request)
+        except Exception as failure:
+            if not isinstance(failure, SeriatimError):
+                report(failure)
+                failure = InternalError("this request met a bug of ours")
+            self._in_progress -= 1
+            self._refused(failure, echo(request))
+            self._start_next()
+
+    async def _read(self, request: SyncRequest) -> None:
+        cursor = self._chats.begin_sync(request.chat_id)
+        epoch = cursor.sync_started(request.last_acked_sequence)
+        try:
+            page = await self._services.durability.read(
+                self._user_id,
+                request.chat_id,
+                after=request.last_acked_sequence,
+                limit=request.limit,
+                timeout_s=limits.PERSIST_DEADLINE_S,
+            )
+        except Exception as failure:
+            self._chats.sync_failed(cursor, epoch, gone=isinstance(failure, NotAMember))
+            raise
+        ready = batch(
+            request.chat_id,
+            page.messages,
+            through=page.through,
+            has_more=page.has_more,
+            request_id=request.request_id,
+        )
+        self._answered(ready.encoded)
+        cursor.page_sent(epoch, ready.through, has_more=ready.frame.has_more)
+        self._chats.advance(cursor)

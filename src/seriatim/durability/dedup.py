@@ -1,0 +1,102 @@
+"""What becomes of a draft, decided without awaiting: by its key and role, or by why a transaction was cancelled."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from seriatim.domain import limits
+from seriatim.domain.errors import InvalidMessage, NotAMember, SeriatimError
+from seriatim.domain.message import Draft, Message, Receipt
+from seriatim.ports.message_log import Cancelled, Entry, Key, KeyTaken, Lookup, SenderGone, SlotTaken
+
+
+class Fresh(msgspec.Struct, frozen=True):
+    """Not stored yet; the sender may."""
+
+
+_FRESH = Fresh()
+
+
+class Hit(msgspec.Struct, frozen=True):
+    """Stored before, by this sender: the same receipt again, once it is published."""
+
+    receipt: Receipt
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    error: SeriatimError
+
+
+Verdict = Fresh | Hit | Refusal
+
+
+def judge(draft: Draft, digest: str, found: Lookup, now_s: int) -> Verdict:
+    """The table of docs/spec/data.md#accepting-a-message. An expired key is absent, here and in the store."""
+    key = found.keys.get(draft.client_message_id)
+    if key is not None and not expired(key, now_s):
+        return judge_key(draft, digest, key, member=draft.sender_id in found.roles)
+    if draft.sender_id not in found.roles:
+        return Refusal(NotAMember("you are not a member of this chat, or it does not exist"))
+    return _FRESH
+
+
+def judge_key(draft: Draft, digest: str, key: Key, *, member: bool) -> Hit | Refusal:
+    """A key answers its own sender, even one removed since; to others it tells nothing but that the id is taken."""
+    if key.sender_id == draft.sender_id:
+        return Hit(
+            Receipt(
+                message_id=key.message_id,
+                sequence=key.sequence,
+                created_at=key.created_at,
+                deduplicated=True,
+                content_differs=key.content_sha256 != digest,
+            )
+        )
+    if not member:
+        return Refusal(NotAMember("you are not a member of this chat, or it does not exist"))
+    return Refusal(
+        InvalidMessage(
+            "another member used this client_message_id; choose a new one",
+            field="client_message_id",
+            reason="client_message_id_in_use",
+        )
+    )
+
+
+def expired(key: Key, now_s: int) -> bool:
+    return key.expires_at_s <= now_s
+
+
+def expires_at_s(created_ms: int) -> int:
+    """Of the key of a message created then. Rounded up: a key is judged by whole seconds, and lives no shorter."""
+    return -(-created_ms // 1000) + limits.KEY_LIFETIME_S
+
+
+class Aftermath(msgspec.Struct, frozen=True):
+    """A cancelled transaction, read by index: who is settled, which slots are lost, and to which foreign messages."""
+
+    settled: dict[int, Hit | Refusal]
+    lost_slots: tuple[int, ...]
+    collisions: tuple[Message, ...]
+
+
+def judge_cancelled(cancelled: Cancelled, entries: Sequence[Entry], drafts: Sequence[tuple[Draft, str]]) -> Aftermath:
+    """Only the key's condition means "duplicate"; a taken slot means "allocate again"; a lost role means "refuse"."""
+    gone = [cause.sender_id for cause in cancelled.causes if isinstance(cause, SenderGone)]
+    settled: dict[int, Hit | Refusal] = {
+        index: Refusal(NotAMember("you were removed from this chat"))
+        for index, (draft, _) in enumerate(drafts)
+        if draft.sender_id in gone
+    }
+    lost: list[int] = []
+    collisions: list[Message] = []
+    for cause in cancelled.causes:
+        match cause:
+            case KeyTaken(index, key):
+                draft, digest = drafts[index]
+                settled[index] = judge_key(draft, digest, key, member=draft.sender_id not in gone)
+            case SlotTaken(index, holder):
+                lost.append(entries[index].message.sequence)
+                if isinstance(holder, Message):
+                    collisions.append(holder)
+    return Aftermath(settled, tuple(lost), tuple(collisions))

@@ -1,0 +1,1 @@
+"""From a request to DynamoDB's answer: signing, connections, errors."""

@@ -1,0 +1,1 @@
+"""The data folder: RocksDB, group commit, rows, snapshots."""

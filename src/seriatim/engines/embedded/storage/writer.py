@@ -1,0 +1,361 @@
+"""Group commit: all that is asked for while one sync is under way is written and synced together, next.
+
+A request is decided at once, on the event loop, against everything decided before it. Its answer, a refusal too,
+waits until all that the decision rests on is synced; so does a read that met rows on their way to the disk.
+Only `build` answers before: to who goes on within this process, and tells nobody before a later answer of ours.
+A thread does the waiting for the disk and nothing else.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+from seriatim.domain import limits
+from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
+from seriatim.engines.embedded.storage.commit_group import Group, Told, Waiter, told
+from seriatim.engines.embedded.storage.disk import Changes, Disk, Stalled
+from seriatim.engines.embedded.storage.snapshot import Look, View
+
+T = TypeVar("T")
+
+
+class Writer:
+    """The only way to change a row, and the way to read one that others have been, or may be, told of."""
+
+    def __init__(self, disk: Disk) -> None:
+        self.mended: list[Callable[[], None]] = []  # called after the folder was opened anew
+        self._disk = disk
+        self._gathering = Group()
+        self._syncing: Group | None = None
+        self._begins = False
+        self._broken: str | None = None
+        self._closed = False
+        self._idle: asyncio.Future[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._stop = threading.Event()
+        self._jobs: SimpleQueue[tuple[asyncio.AbstractEventLoop, _Job] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="seriatim-sync", daemon=True)
+        self._thread.start()
+
+    async def call(
+        self,
+        operation: str,
+        decide: Callable[[View], T],
+        *,
+        timeout_s: float,
+        applied: Callable[[], None] | None = None,
+    ) -> T:
+        """What `decide` returns or raises, once its changes and all that it saw survive the loss of power.
+
+        `applied` is called at that moment, whether or not anyone still waits. Too many waiting: `Throttled`.
+        """
+        view, decision = self._decide(operation, decide, timeout_s)
+        return await self._settled(operation, view, decision, applied, timeout_s)
+
+    async def build(self, operation: str, decide: Callable[[View], T], *, timeout_s: float) -> T:
+        """What `decide` returns, at once, if it changed something; else as `call`.
+
+        The changes stand as long as this process does, even if the disk fails meanwhile. Once it is gone, whatever
+        was written later is there only if they are: so nobody outside may hear of them before a later `call` or `look`.
+        """
+        view, decision = self._decide(operation, decide, timeout_s)
+        if decision.refusal is not None or not view.changes:
+            return await self._settled(operation, view, decision, None, timeout_s)
+        self._gathering.changes.update(view.changes)
+        self._gathering.built.update(view.changes)
+        self._begin_soon(asyncio.get_running_loop())
+        return decision.result
+
+    def enlist(
+        self,
+        operation: str,
+        decide: Callable[[View], None],
+        tell: Told,
+        *,
+        deadline: float,
+        applied: Callable[[], None] | None = None,
+    ) -> None:
+        """As `call`, but decided when the next group begins, and told instead of awaited.
+
+        So everything that is asked while a sync is under way can be decided together, and in one place.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            self._check_open(operation, deadline - loop.time())
+        except SeriatimError as refusal:
+            loop.call_soon(tell, refusal)
+            return
+        group = self._gathering
+        group.steps.append(
+            (Waiter(tell, operation, deadline, applied), lambda: self._decide_step(group, operation, decide))
+        )
+        self._begin_soon(loop)
+        self._watch(loop, deadline)
+
+    def put_soon(self, changes: Changes) -> None:
+        """As `build`, for what nobody builds upon: it goes with the next group, or by itself after WRITE_SOON_S."""
+        self._check_working()
+        self._gathering.changes.update(changes)
+        self._gathering.built.update(changes)
+        if self._later is None:
+            loop = asyncio.get_running_loop()
+            self._later = loop.call_later(limits.WRITE_SOON_S, self._put_now, loop)
+
+    async def look(self, operation: str, read: Callable[[Look], T], *, timeout_s: float) -> T:
+        """What `read` finds: all that was answered before this call, and nothing that a loss of power could undo."""
+        if timeout_s <= 0:
+            raise OutcomeUnknown(f"{operation}: no time left")
+        await asyncio.sleep(0)  # a caller may read page after page: others must run, too
+        self._check_working()
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        look = Look(self._disk, self._syncing or _NOTHING, self._gathering)
+        found = read(look)
+        if look.outdated:
+            # What was answered before this call is on the disk once this group is. What comes later need not be seen.
+            await self._wait(self._gathering, operation, None, deadline)
+            self._check_working()
+            look = Look(self._disk, self._syncing or _NOTHING, _NOTHING)
+            found = read(look)
+        if look.unsynced and self._syncing is not None:
+            await self._wait(self._syncing, operation, None, deadline)
+        return found
+
+    async def idle(self) -> None:
+        """Returns when nothing is waiting for the disk."""
+        self._put_now(asyncio.get_running_loop())
+        while self._syncing is not None or self._gathering.asked:
+            if self._idle is None or self._idle.done():
+                self._idle = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._idle)
+
+    async def close(self) -> None:
+        """What was asked for before is answered; what comes later is refused."""
+        self._closed = True
+        await self.idle()
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._stop.set()
+        self._jobs.put(None)
+        self._thread.join()
+
+    # --- on the event loop --------------------------------------------------------------------------------------------
+
+    def _decide(self, operation: str, decide: Callable[[View], T], timeout_s: float) -> "tuple[View, _Decision[T]]":
+        self._check_open(operation, timeout_s)
+        view = View(self._disk, self._gathering.changes)
+        return view, _Decision(decide, view)
+
+    def _decide_step(self, group: Group, operation: str, decide: Callable[[View], None]) -> SeriatimError | None:
+        view = View(self._disk, group.changes)
+        refusal = _Decision(decide, view).refusal
+        group.changes.update(view.changes)
+        if refusal is None or isinstance(refusal, SeriatimError):
+            return refusal
+        failure = InternalError(f"{operation}: something unexpected happened")
+        failure.__cause__ = refusal
+        return failure
+
+    def _check_open(self, operation: str, timeout_s: float) -> None:
+        if timeout_s <= 0:
+            raise OutcomeUnknown(f"{operation}: no time left")
+        self._check_working()
+        if self._gathering.asked >= limits.WRITES_WAITING_MAX:
+            raise Throttled("the disk is slower than the requests; retry after a pause")
+
+    async def _settled(
+        self,
+        operation: str,
+        view: View,
+        decision: "_Decision[T]",
+        applied: Callable[[], None] | None,
+        timeout_s: float,
+    ) -> T:
+        if not view.changes and not self._gathering.changes and self._syncing is None:
+            await asyncio.sleep(0)  # nothing to wait for; but who asks in a loop must let others run
+        else:
+            loop = asyncio.get_running_loop()
+            self._gathering.changes.update(view.changes)
+            self._begin_soon(loop)
+            only_if_done = applied if decision.refusal is None else None
+            await self._wait(self._gathering, operation, only_if_done, loop.time() + timeout_s)
+        return decision.outcome()
+
+    def _begin_soon(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._gathering.asked += 1
+        if self._syncing is None and not self._begins:
+            # At the end of this turn, so that all who ask in the same turn share the first sync.
+            self._begins = True
+            loop.call_soon(self._begin, loop)
+
+    def _put_now(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        if self._gathering.changes and not self._gathering.asked:
+            self._begin_soon(loop)
+
+    async def _wait(self, group: Group, operation: str, applied: Callable[[], None] | None, deadline: float) -> None:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        group.waiting.append(Waiter(told(future), operation, deadline, applied))
+        self._watch(loop, deadline)
+        await future
+
+    def _watch(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
+        """One alarm for all who wait: it goes off at the earliest deadline, and a healthy disk is always faster."""
+        if self._alarm is not None:
+            if self._alarm.when() <= deadline and not self._alarm.cancelled():
+                return
+            self._alarm.cancel()
+        self._alarm = loop.call_at(deadline, self._expire, loop)
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._alarm = None
+        now = loop.time()
+        for group in (self._syncing or _NOTHING, self._gathering):
+            group.expire(now)
+        left = [
+            each.deadline for group in (self._syncing or _NOTHING, self._gathering) for each in group.still_waiting()
+        ]
+        if left:
+            self._watch(loop, min(left))
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._begins = True  # who asks while others decide belongs to this group
+        group = self._gathering
+        group.decide_steps()
+        self._begins = False
+        try:
+            if group.changes:
+                self._disk.write(group.changes)
+        except Stalled:
+            self._begins = True
+            loop.call_later(limits.STALL_RETRY_S, self._begin, loop)
+            return
+        except Exception as error:  # whatever it is: who waits is answered, and the folder is mended
+            self._break(loop, error)
+            return
+        self._gathering = Group()
+        self._syncing = group
+        group.going = (
+            [] if None not in group.changes.values() else [key for key, value in group.changes.items() if value is None]
+        )
+        if group.changes:
+            self._jobs.put((loop, _Job(self._disk.sync, self._synced)))
+        else:
+            self._synced(loop, None)
+
+    def _synced(self, loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
+        if error is not None:
+            self._break(loop, error)
+            return
+        group, self._syncing = self._syncing, None
+        if group is not None:
+            group.answer()
+        if self._begins:
+            return  # who was told has asked again, and the next group begins at the end of this turn
+        if self._gathering.asked:
+            self._begin(loop)
+        else:
+            self._settle()
+
+    def _break(self, loop: asyncio.AbstractEventLoop, error: Exception) -> None:
+        """Nobody who waits can know. But what `build` answered is built upon, so all that was decided is done again."""
+        self._broken = str(error)
+        groups = (self._syncing or _NOTHING, self._gathering)
+        self._syncing, self._gathering = None, Group()
+        for group in groups:
+            group.fail(f"the write to the data folder failed: {error}")
+        self._settle()
+        self._begin_mending(loop, {**groups[0].changes, **groups[1].changes})
+
+    def _begin_mending(self, loop: asyncio.AbstractEventLoop, undone: Changes) -> None:
+        def mended(loop: asyncio.AbstractEventLoop, error: Exception | None) -> None:
+            if error is not None:
+                return  # the folder is being closed
+            try:
+                for listener in self.mended:
+                    listener()
+            except Exception as failure:  # what rests on the folder does not know it yet: once more
+                self._broken = str(failure)
+                loop.call_later(limits.REOPEN_RETRY_S, self._begin_mending, loop, undone)
+            else:
+                self._broken = None
+
+        self._jobs.put((loop, _Job(lambda: self._mend(undone), mended)))
+
+    def _check_working(self) -> None:
+        if self._closed:
+            raise ServiceUnavailable("the data folder is closed")
+        if self._broken is not None:
+            raise ServiceUnavailable(
+                f"the data folder cannot be written ({self._broken}); it is tried again every second, and works again "
+                "once there is room on the disk"
+            )
+
+    def _settle(self) -> None:
+        if self._idle is not None and not self._idle.done():
+            self._idle.set_result(None)
+
+    # --- on the thread ------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while (order := self._jobs.get()) is not None:
+            loop, job = order
+            error: Exception | None = None
+            try:
+                job.run()
+            except Exception as failure:
+                error = failure
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+                loop.call_soon_threadsafe(job.then, loop, error)
+
+    def _mend(self, undone: Changes) -> None:
+        """Whichever of these changes the log kept: after it they are all there, in the order of their decisions."""
+        while True:
+            try:
+                self._disk.reopen()
+                self._disk.write(undone)
+                self._disk.sync()
+                return
+            except Exception:  # of any kind: who gives up here leaves the folder broken until a restart
+                if self._stop.wait(limits.REOPEN_RETRY_S):
+                    raise
+
+
+Then = Callable[[asyncio.AbstractEventLoop, Exception | None], None]
+
+
+class _Job:
+    __slots__ = ("run", "then")
+
+    def __init__(self, run: Callable[[], None], then: Then) -> None:
+        self.run = run
+        self.then = then
+
+
+class _Decision(Generic[T]):
+    """What a request came to: a result or a refusal."""
+
+    __slots__ = ("refusal", "result")
+
+    def __init__(self, decide: Callable[[View], T], view: View) -> None:
+        self.refusal: Exception | None = None
+        self.result: T
+        try:
+            self.result = decide(view)
+        except Exception as refusal:
+            self.refusal = refusal
+            view.changes.clear()
+
+    def outcome(self) -> T:
+        if self.refusal is not None:
+            raise self.refusal
+        return self.result
+
+
+_NOTHING = Group()

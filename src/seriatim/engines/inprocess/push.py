@@ -1,0 +1,137 @@
+"""Push in memory: one channel per gateway, fire and forget. A channel that broke says so, before and after the gap."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+
+from seriatim.domain import limits
+from seriatim.domain.errors import ServiceUnavailable
+from seriatim.engines.inprocess.wire import Wire
+from seriatim.ports.push import Parcel, ParcelReceiver
+
+
+class MemoryPush:
+    """Implements `Push`."""
+
+    def __init__(self, channels: "MemoryChannels", wire: Wire) -> None:
+        self._channels = channels
+        self._wire = wire
+
+    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
+        return await self._wire.call("publish", partial(self._channels.publish, tuple(parcels)), timeout_s=timeout_s)
+
+
+class MemoryPushSubscriber:
+    """Implements `PushSubscriber`."""
+
+    def __init__(self, channels: "MemoryChannels", wire: Wire) -> None:
+        self._channels = channels
+        self._wire = wire
+        self._subscriptions: dict[str, Subscription] = {}
+
+    async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
+        """A repeated call after an unknown outcome is the same subscription, so no parcel arrives twice."""
+        known = self._subscriptions.get(gateway_id)
+        if known is None or known.receiver is not receiver:
+            if known is not None:
+                known.open = False
+            known = self._subscriptions[gateway_id] = Subscription(receiver, self._wire)
+        await self._wire.call("subscribe", partial(self._channels.subscribe, gateway_id, known), timeout_s=timeout_s)
+
+    async def unsubscribe(self, gateway_id: str) -> None:
+        """The receiver hears nothing more from here on, even if the channel does not learn of it."""
+        known = self._subscriptions.pop(gateway_id, None)
+        if known is not None:
+            known.open = False
+            with suppress(ServiceUnavailable):
+                await self._wire.call(
+                    "unsubscribe",
+                    partial(self._channels.unsubscribe, gateway_id, known),
+                    timeout_s=limits.REGISTRATION_TIMEOUT_S,
+                )
+
+
+class Subscription:
+    """A receiver and the way to its process. Everything goes that one way, so the order of events is kept."""
+
+    def __init__(self, receiver: ParcelReceiver, wire: Wire) -> None:
+        self.receiver = receiver
+        self.open = True
+        self.broken = False
+        self._wire = wire
+
+    def send(self, parcels: Sequence[Parcel]) -> None:
+        self._wire.deliver_all(self._received, parcels)
+
+    def break_off(self) -> None:
+        if not self.broken:
+            self.broken = True
+            self._wire.deliver(self._interrupted)
+
+    def mend(self) -> None:
+        if self.broken:
+            self.broken = False
+            self._wire.deliver(self._resumed)
+
+    def _received(self, parcels: Sequence[Parcel]) -> None:
+        if self.open:
+            self.receiver.received(parcels)
+
+    def _interrupted(self) -> None:
+        if self.open:
+            self.receiver.interrupted()
+
+    def _resumed(self) -> None:
+        if self.open:
+            self.receiver.resumed()
+
+
+class MemoryChannels:
+    """The server. A parcel for a channel that nobody listens on, or that is broken, is gone."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[str, Subscription] = {}
+
+    def interrupt(self, gateway_id: str) -> None:
+        """The gateway's subscription breaks; parcels are lost until `restore`."""
+        subscription = self._subscriptions.get(gateway_id)
+        if subscription is not None:
+            subscription.break_off()
+
+    def restore(self, gateway_id: str) -> None:
+        subscription = self._subscriptions.get(gateway_id)
+        if subscription is not None:
+            subscription.mend()
+
+    def wipe(self) -> None:
+        """The server restarts: every subscription breaks, and each stands again with its own `restore`."""
+        for subscription in self._subscriptions.values():
+            subscription.break_off()
+
+    def gateways(self) -> Sequence[str]:
+        """Who is subscribed, broken or not."""
+        return tuple(self._subscriptions)
+
+    def publish(self, parcels: Sequence[tuple[str, Parcel]]) -> Sequence[bool]:
+        sent: dict[str, list[Parcel]] = {}
+        for gateway_id, parcel in parcels:
+            if gateway_id in sent:
+                sent[gateway_id].append(parcel)
+            else:
+                sent[gateway_id] = [parcel]
+        heard: dict[str, bool] = {}
+        for gateway_id, some in sent.items():
+            subscription = self._subscriptions.get(gateway_id)
+            if subscription is not None and not subscription.broken:
+                heard[gateway_id] = True
+                subscription.send(some)
+        return tuple([gateway_id in heard for gateway_id, _ in parcels])
+
+    def subscribe(self, gateway_id: str, subscription: Subscription) -> None:
+        if subscription.open:
+            self._subscriptions[gateway_id] = subscription
+            subscription.mend()
+
+    def unsubscribe(self, gateway_id: str, subscription: Subscription) -> None:
+        if self._subscriptions.get(gateway_id) is subscription:
+            del self._subscriptions[gateway_id]

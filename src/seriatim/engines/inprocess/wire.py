@@ -1,0 +1,102 @@
+"""The way between a caller and a memory engine: request, apply, response. This wire is perfect.
+
+The simulator hands in a worse one: each leg may be late or lost, and what was applied stays applied even when the
+caller is gone by then. Engines never apply anything outside of `call`, so the wire decides all that can go wrong.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from seriatim.domain import limits
+from seriatim.domain.errors import OutcomeUnknown
+
+T = TypeVar("T")
+
+
+class Wire:
+    """One process's way to one kind of store."""
+
+    async def call(
+        self,
+        operation: str,
+        apply: Callable[[], T],
+        *,
+        timeout_s: float,
+        finish: Callable[[], None] | None = None,
+    ) -> T:
+        """Runs `apply` at the store, once or never, and returns or raises what it did.
+
+        `finish` runs at the store some time after `apply` and before the response leaves, whether or not anyone still
+        listens: the end of a commit that readers may see half-way. A caller whose time is up gets `OutcomeUnknown`.
+        """
+        if timeout_s <= 0:
+            raise OutcomeUnknown(f"{operation}: no time left")
+        await asyncio.sleep(0)
+        try:
+            return apply()
+        finally:
+            if finish is not None:
+                finish()
+
+    def half_way(self, count: int) -> Sequence[int]:
+        """Which of `count` rows of a commit stay invisible to queries until its `finish`. Here: none."""
+        return ()
+
+    def cut(self, count: int) -> int:
+        """How many of `count` events an append keeps before it fails with `OutcomeUnknown`. Here: all, no failure."""
+        return count
+
+    def listens(self) -> bool:
+        """Whether the process at this end still lives and runs, for what is decided by it at the store. Here: yes."""
+        return True
+
+    def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
+        """Hands something to this process from outside: later, in order with what went before; or never, if `lossy`."""
+        asyncio.get_running_loop().call_soon(receive)
+
+    def deliver_all(self, receive: Callable[[Sequence[T]], None], things: Sequence[T]) -> None:
+        """As `deliver`, for things that may each be lost: in their order, some of them at once or each by itself."""
+        for thing in things:
+            self.deliver(partial(receive, (thing,)), lossy=True)
+
+
+class ShortWire(Wire):
+    """Between parts of one process: applied at once. A caller that asks in a loop lets others run now and then."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._arriving: list[Callable[[], None]] = []
+
+    async def call(
+        self,
+        operation: str,
+        apply: Callable[[], T],
+        *,
+        timeout_s: float,
+        finish: Callable[[], None] | None = None,
+    ) -> T:
+        self._calls += 1
+        if self._calls % limits.LOCAL_CALLS_MAX == 0 or timeout_s <= 0 or finish is not None:
+            return await super().call(operation, apply, timeout_s=timeout_s, finish=finish)
+        return apply()
+
+    def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
+        """At the end of this turn of the loop, with all else that arrives in it."""
+        if not self._arriving:
+            asyncio.get_running_loop().call_soon(self._arrive)
+        self._arriving.append(receive)
+
+    def deliver_all(self, receive: Callable[[Sequence[T]], None], things: Sequence[T]) -> None:
+        self.deliver(partial(receive, things))
+
+    def _arrive(self) -> None:
+        arriving, self._arriving = self._arriving, []
+        for receive in arriving:
+            try:
+                receive()
+            except Exception as failure:  # as if each had a callback of its own: it hurts nobody else
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "a receiver failed", "exception": failure}
+                )

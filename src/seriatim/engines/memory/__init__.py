@@ -1,1 +1,0 @@
-"""The engine that keeps everything in this process's memory: for tests and the simulator."""

@@ -1,0 +1,1 @@
+"""What several engines decide alike: pure rules, the consumer group, records of dead letters."""

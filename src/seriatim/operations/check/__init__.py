@@ -1,0 +1,1 @@
+"""`seriatim check`: the invariants that stored data can show."""

@@ -1,0 +1,140 @@
+"""The event log against the store: I6, I17, I34, I36, R21, D2 and D4.
+
+Marks are written after events and events after rows, so they are read in this order: whatever a mark or an event
+tells of must be there by then.
+"""
+
+from collections.abc import Callable
+
+from seriatim.domain import limits
+from seriatim.domain.dead_letter import letter_key
+from seriatim.domain.events import BadEvent, ChatCreated, MembershipChanged, MessagePersisted, decode
+from seriatim.domain.message import Message
+from seriatim.domain.sharding import partition as partition_of
+from seriatim.domain.times import iso
+from seriatim.operations.check.findings import Findings
+from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Record
+from seriatim.ports.inspection import Inspection
+
+INVARIANTS = ("I6", "I17", "I34", "I36", "R21", "D2", "D4")
+
+
+class EventCheck:
+    """Keeps two numbers per chat: up to where it is marked as published, and how far the log was read.
+
+    Retention removes the oldest records of a partition, and a late duplicate may be what is left of a chat. So a
+    message is missed in the log only if it is younger than the time since when its partition is complete.
+    """
+
+    def __init__(self, store: Inspection, findings: Findings, now_ms: Callable[[], int]) -> None:
+        self._store = store
+        self._findings = findings
+        self._now_ms = now_ms
+        self._marks: dict[str, int] = {}
+        self._highest: dict[str, int] = {}
+        self._complete_since: dict[int, str] = {}
+
+    async def run(self) -> None:
+        topics = await self._store.topics()
+        if not topics:
+            self._findings.could_not_look("no event log was given", *INVARIANTS)
+            return
+        async for counter in self._store.counters():
+            self._marks[counter.chat_id] = counter.standing.published_through
+        for topic, partitions in topics.items():
+            async for record in self._store.records(topic):
+                self._findings.row()
+                self._placed(record, partitions)
+                if topic == MESSAGES:
+                    self._begun(record)
+                if topic != DEAD_LETTERS:
+                    await self._record(record)
+        if MESSAGES in topics:
+            for chat_id, mark in self._marks.items():
+                await self._published(chat_id, mark, partition_of(chat_id, topics[MESSAGES]))
+
+    def _placed(self, record: Record, partitions: int) -> None:
+        key = letter_key(record.key)
+        if key is None:  # a dead letter may have none; any other record without one cannot be read, and is told of
+            return
+        self._findings.looked("I34")
+        expected = partition_of(key, partitions)
+        if record.partition.number != expected:
+            self._findings.violated("I34", _place(record), f"the key {key} belongs to partition {expected}")
+
+    def _begun(self, record: Record) -> None:
+        if record.partition.number not in self._complete_since:
+            since = iso(record.timestamp_ms + 1000 * limits.CHECK_CLOCKS_S) if record.offset > 0 else ""
+            self._complete_since[record.partition.number] = since
+
+    async def _record(self, record: Record) -> None:
+        self._findings.looked("I17")
+        try:
+            event = decode(record.key, record.value)
+        except BadEvent as error:
+            self._findings.violated("I17", _place(record), f"no event: {error.reason}")
+            return
+        match event:
+            case MessagePersisted():
+                await self._message(record, event)
+            case MembershipChanged() | ChatCreated():
+                self._findings.looked("R21")
+                if await self._store.chat(event.chat_id) is None:
+                    self._findings.violated("R21", _place(record), f"it tells of {event.chat_id}, which is not there")
+
+    async def _message(self, record: Record, event: MessagePersisted) -> None:
+        told = event.message
+        place = f"{told.chat_id} #{told.sequence} at {_place(record)}"
+        self._findings.looked("I6")
+        stored = await self._store.slot(told.chat_id, told.sequence)
+        if not isinstance(stored, Message):
+            self._findings.violated("I17", place, f"{told.message_id} was published, and is not stored")
+        elif stored.message_id != told.message_id:
+            self._findings.violated("I6", place, f"{told.message_id} was published; {stored.message_id} is stored")
+        elif stored != told:
+            differing = [name for name in stored.__struct_fields__ if getattr(stored, name) != getattr(told, name)]
+            self._findings.violated("I17", place, f"stored and published differ in {', '.join(differing)}")
+        await self._order(place, event, self._complete_since.get(record.partition.number, ""))
+
+    async def _order(self, place: str, event: MessagePersisted, since: str) -> None:
+        """A first occurrence follows that of the message right before it. Below the highest, all have occurred."""
+        chat_id, sequence, previous = event.message.chat_id, event.message.sequence, event.prev_sequence
+        highest = self._highest.get(chat_id, 0)
+        self._findings.looked("I36")
+        skipped = await self._message_between(chat_id, highest, sequence)
+        if skipped is not None and skipped.created_at > since:
+            self._findings.violated("I36", place, f"#{skipped.sequence} is stored and did not occur before it")
+        self._highest[chat_id] = max(sequence, highest)
+        if previous is None:
+            return
+        self._findings.looked("D4")
+        passed = await self._message_between(chat_id, previous, sequence)
+        if passed is not None or previous >= sequence:
+            between = "that is not below it" if passed is None else f"between them is #{passed.sequence}"
+            self._findings.violated("D4", place, f"it says that it follows #{previous}; {between}")
+
+    async def _message_between(self, chat_id: str, low: int, high: int) -> Message | None:
+        """Neighbours, as most are, cost no read."""
+        if high <= low + 1:
+            return None
+        below = await self._store.newest_message(chat_id, at_most=high - 1)
+        return below if below is not None and below.sequence > low else None
+
+    async def _published(self, chat_id: str, mark: int, partition: int) -> None:
+        self._findings.looked("D2")
+        highest = self._highest.get(chat_id, 0)
+        newest = await self._message_between(chat_id, highest, mark + 1)
+        # Of an empty partition nobody knows whether it ever held anything: then the time for which it would be kept.
+        if newest is not None and newest.created_at > self._complete_since.get(partition, self._kept_since()):
+            self._findings.violated(
+                "D2",
+                f"{chat_id} #{newest.sequence}",
+                f"marked as published up to #{mark}, and the log has the chat up to #{highest}",
+            )
+
+    def _kept_since(self) -> str:
+        return iso(max(0, self._now_ms() - 1000 * (limits.EVENT_RETENTION_S - limits.CHECK_CLOCKS_S)))
+
+
+def _place(record: Record) -> str:
+    return f"{record.partition.topic}/{record.partition.number}@{record.offset}"

@@ -1,0 +1,43 @@
+"""`seriatim check`: the invariants that stored data can show, over whatever engine keeps the data.
+
+It runs beside working servers, and rows are read at different times. The side that is written later is read first and
+the authority last, so a write in flight looks right; what still looks wrong is looked at once more, some seconds later,
+before it is reported. What may go or change between two reads is then read anew, several times if need be.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from seriatim.domain import limits
+from seriatim.operations.check.chats import ChatCheck
+from seriatim.operations.check.events import EventCheck
+from seriatim.operations.check.findings import Findings, Report
+from seriatim.operations.check.members import MemberCheck
+from seriatim.operations.check.people import PeopleCheck
+from seriatim.ports.inspection import Inspection
+
+
+async def check(
+    store: Inspection,
+    *,
+    now_ms: Callable[[], int],
+    recheck_s: float,
+    progress: Callable[[int], None] = lambda rows: None,
+) -> Report:
+    """Needs memory for a number per chat, however many messages there are. `progress` hears of rows looked at."""
+    first = await _pass(store, Findings(progress), now_ms)
+    if not first.total:
+        return first.report()
+    await asyncio.sleep(recheck_s)
+    await store.refresh()
+    second = Findings(progress, first, pause_s=min(limits.CHECK_LOOK_PAUSE_S, recheck_s))
+    return (await _pass(store, second, now_ms)).report()
+
+
+async def _pass(store: Inspection, findings: Findings, now_ms: Callable[[], int]) -> Findings:
+    # Events are written after messages, messages after chats and members, and these after their people.
+    await EventCheck(store, findings, now_ms).run()
+    await ChatCheck(store, findings, now_ms).run()
+    await MemberCheck(store, findings).run()
+    await PeopleCheck(store, findings, now_ms).run()
+    return findings

@@ -1,0 +1,1 @@
+"""Settings: what they are, where they come from, which roles a process has."""

@@ -1,0 +1,13 @@
+"""What a process can be: each role is a plane, or the REST edge. One process may have several, and by default all."""
+
+from enum import StrEnum
+
+
+class ProcessRole(StrEnum):
+    GATEWAY = "gateway"
+    INGEST = "ingest"
+    FANOUT = "fanout"
+    API = "api"
+
+
+ALL_ROLES = tuple(ProcessRole)

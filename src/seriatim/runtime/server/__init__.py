@@ -1,0 +1,1 @@
+"""The process: start, readiness, drain, exit."""

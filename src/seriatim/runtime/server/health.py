@@ -1,0 +1,105 @@
+"""How the parts of a process are at this moment: for readiness, and for what a scrape of the metrics looks up."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from seriatim.connection.gateway import Gateway
+from seriatim.domain.circuit_breaker import BreakerState
+from seriatim.durability.ingest import Ingest
+from seriatim.fanout.consumer import FanoutService
+from seriatim.ports.clock import Clock
+from seriatim.runtime.server.partition_stalls import PartitionStallMonitor
+from seriatim.runtime.server.plain_app import Handler, PlainResponse
+from seriatim.runtime.telemetry.metrics import CONTENT_TYPE, LiveState, Metrics
+from seriatim.runtime.wiring.engine_set import NO_BACKLOG, EngineSet, IngestListener
+
+FANOUT_GROUP = "fanout-workers"
+
+
+class ProcessHealth:
+    """`draining`: this process is on its way out, and nothing new should come."""
+
+    def __init__(
+        self,
+        engines: EngineSet,
+        metrics: Metrics,
+        clock: Clock,
+        *,
+        gateway: Gateway | None = None,
+        ingest: Ingest | None = None,
+        fanout: FanoutService | None = None,
+        listener: IngestListener | None = None,
+    ) -> None:
+        self._engines = engines
+        self._metrics = metrics
+        self._clock = clock
+        self._gateway = gateway
+        self._ingest = ingest
+        self._fanout = fanout
+        self._listener = listener
+        self.stalls = None if fanout is None else PartitionStallMonitor(engines, fanout, clock)
+        self.draining = False
+
+    def routes(self) -> Mapping[tuple[str, str], Handler]:
+        """For operators: not for the public."""
+        return {("GET", "/metrics"): self._get_metrics, **self.public_routes()}
+
+    def public_routes(self) -> Mapping[tuple[str, str], Handler]:
+        return {("GET", "/health"): self._get_health, ("GET", "/health/ready"): self._get_ready}
+
+    async def readiness(self) -> Mapping[str, bool]:
+        """Part by part: whether it does its work. All of them together mean: send clients here."""
+        parts = dict(await self._engines.answers())
+        if self._ingest is not None:
+            parts["events"] = parts.get("events", True) and self._ingest.breaker is not BreakerState.OPEN
+        if self._engines.remote is not None:
+            parts["durability"] = bool(self._engines.remote.ready)
+        if self._gateway is not None:
+            parts["gateway"] = self._gateway.ready
+        if self.stalls is not None:
+            parts["fanout"] = not self.stalls.partitions
+        if self._listener is not None:
+            parts["ingest"] = not self._listener.leaving
+        if self.draining:
+            parts["staying"] = False
+        return parts
+
+    async def live(self) -> LiveState:
+        ready = await self.readiness()
+        backlog = NO_BACKLOG if self._fanout is None else await self._engines.backlog()
+        connections = [] if self._gateway is None else list(self._gateway.connections.values())
+        return LiveState(
+            ready=all(ready.values()),
+            store_available=ready.get("store", True),
+            events_available=ready.get("events", True),
+            # Half open counts as open: nobody knows yet whether it works, and an alert waits for a whole minute.
+            breaker_open=self._gateway is not None and self._any_breaker_open(self._gateway),
+            connections=len(connections),
+            outbound_frames_max=max((each.waiting for each in connections), default=0),
+            active_chats=0 if self._ingest is None else len(self._ingest.active_chats),
+            lag_records=backlog.lag_records,
+            lag_s=backlog.lag_s,
+            letters=backlog.letters,
+            under_replicated=backlog.under_replicated,
+            stalled=0 if self.stalls is None else len(self.stalls.partitions),
+        )
+
+    def _any_breaker_open(self, gateway: Gateway) -> bool:
+        """Of those on the way of a send: ours towards an ingest or an engine, or one that an ingest told us of."""
+        if self._engines.remote is not None and self._engines.remote.breaker_open:
+            return True
+        here = () if self._ingest is None else (self._ingest.breaker, self._ingest.store_breaker)
+        return gateway.meets_open_breakers or any(state is not BreakerState.CLOSED for state in here)
+
+    async def _get_metrics(self, body: bytes) -> PlainResponse:
+        text = self._metrics.text(await self.live(), self._clock.monotonic())
+        return PlainResponse(text, media_type=CONTENT_TYPE)
+
+    async def _get_health(self, body: bytes) -> PlainResponse:
+        return PlainResponse(msgspec.json.encode({"status": "ok"}))
+
+    async def _get_ready(self, body: bytes) -> PlainResponse:
+        parts = await self.readiness()
+        fine = all(parts.values())
+        return PlainResponse(msgspec.json.encode({"ready": fine, "parts": parts}), 200 if fine else 503)

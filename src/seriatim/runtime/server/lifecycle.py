@@ -1,0 +1,270 @@
+"""One assembled process and its life: started from the inside out, drained from the outside in.
+
+Nothing limps: a part that ends by itself ends the process.
+"""
+
+import asyncio
+import logging
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from seriatim.api.otp import Codes
+from seriatim.connection.gateway import Gateway
+from seriatim.connection.listener.server import Front
+from seriatim.domain import limits
+from seriatim.domain.errors import SeriatimError, ServiceUnavailable
+from seriatim.durability.ingest import Ingest
+from seriatim.fanout.consumer import FanoutService
+from seriatim.runtime.config.settings import HostPort, Settings
+from seriatim.runtime.server.health import ProcessHealth
+from seriatim.runtime.telemetry.logs import log_event, log_failure
+from seriatim.runtime.tools.operator import SOCKET, Operator, bind_socket
+from seriatim.runtime.wiring.engine_set import EngineSet, IngestListener
+
+_log = logging.getLogger("seriatim")
+
+
+class StartupError(Exception):
+    """Why the server does not start, and what to do about it."""
+
+
+class TaskDied(Exception):
+    """A part that should run for ever has ended."""
+
+
+class ListenAddresses(msgspec.Struct, frozen=True, kw_only=True):
+    """None: nobody listens there in this process."""
+
+    public: HostPort | None
+    internal: HostPort | None
+    rpc: HostPort | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Roles:
+    """The parts of this process; None for those that run elsewhere."""
+
+    gateway: Gateway | None = None
+    ingest: Ingest | None = None
+    listener: IngestListener | None = None
+    fanout: FanoutService | None = None
+    operator: Operator | None = None
+    codes: Codes | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fronts:
+    """Where HTTP is spoken. `local` is the operator's socket in the data folder."""
+
+    internal: Front
+    public: Front | None = None
+    local: Front | None = None
+
+
+class ServerProcess:
+    """`start`, then `wait`; at the end `drain` if there is time, and `close` in any case."""
+
+    def __init__(
+        self,
+        *,
+        settings: Settings,
+        engines: EngineSet,
+        roles: Roles,
+        fronts: Fronts,
+        watch: ProcessHealth,
+        keys_created: Sequence[Path],
+    ) -> None:
+        self.settings = settings
+        self.engines = engines
+        self.roles = roles
+        self.keys_created = keys_created
+        self._fronts = fronts
+        self._health = watch
+        self._local_listener: asyncio.AbstractServer | None = None
+        self._parts: dict[asyncio.Task[None], str] = {}
+        self._started = False
+
+    async def start(self) -> ListenAddresses:
+        """Returns once clients are answered. The public port opens last: who reaches it finds everything running."""
+        settings, roles = self.settings, self.roles
+        tls = _tls(settings)
+        await _patiently(self.engines.reach)
+        self._started = True
+        for name, run in self.engines.parts:
+            self._run(name, run())
+        if roles.gateway is not None:
+            await _patiently(roles.gateway.start)
+        rpc = await self._start_ingest()
+        if roles.fanout is not None:
+            self._run("fanout", roles.fanout.run())
+        if self._health.stalls is not None:
+            self._run("stalls", self._health.stalls.run())
+        await self._open_operator_socket()
+        place = settings.internal_address
+        internal = None if place is None else await _listen(self._fronts.internal, place, "internal", None)
+        public = None
+        if self._fronts.public is not None:
+            public = await _listen(self._fronts.public, HostPort(settings.host, settings.port), "port", tls)
+        return ListenAddresses(public=public, internal=internal, rpc=rpc)
+
+    async def wait(self, stop: asyncio.Event) -> None:
+        """Until told to stop. Raises `TaskDied` when a part has ended by itself."""
+        told = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait((told, *self._parts), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+        for task, name in self._parts.items():
+            if task in done:
+                failure = None if task.cancelled() else task.exception()
+                raise TaskDied(f"{name} has ended by itself") from failure
+
+    async def drain(self) -> None:
+        """Readiness fails at once, clients are told and answered, HTTP requests finish, what was admitted is stored."""
+        self._health.draining = True
+        roles = self.roles
+        if roles.gateway is not None:
+            await roles.gateway.drain()
+        if self._fronts.public is not None:
+            await self._fronts.public.drain()
+            await self._fronts.public.close()
+        if roles.listener is not None:
+            await roles.listener.leave()
+        if roles.ingest is not None:
+            await roles.ingest.drain()
+        if roles.fanout is not None:
+            await roles.fanout.stop()
+
+    async def close(self) -> None:
+        """Ends whatever still runs. What was acknowledged is safe before this is called, and without it."""
+        if self._started:
+            await self._stop_roles()
+        for task in self._parts:
+            task.cancel()
+        for task in self._parts:
+            await asyncio.wait((task,))
+            if not task.cancelled():
+                task.exception()  # reported by `wait`, or overtaken by it
+        await self.engines.close()
+
+    # --- helpers, in call order --------------------------------------------------------------------------------------
+
+    def _run(self, name: str, work: Coroutine[object, object, None]) -> None:
+        self._parts[asyncio.create_task(work, name=name)] = name
+
+    async def _start_ingest(self) -> HostPort | None:
+        if self.roles.ingest is None:
+            return None
+        self._run("ingest", self.roles.ingest.run())
+        place, listener = self.settings.rpc_address, self.roles.listener
+        if listener is None or place is None:
+            return None
+        try:
+            return HostPort(place.host, await listener.start(place.host, place.port))
+        except OSError as error:
+            raise StartupError(_taken(place, error, "rpc")) from error
+
+    async def _open_operator_socket(self) -> None:
+        """A convenience: without it the server is as good, and `seriatim user` waits until it has stopped."""
+        if self._fronts.local is None:
+            return
+        loop = asyncio.get_running_loop()
+        folder = self.settings.data_folder
+        try:
+            bound = bind_socket(folder)
+        except OSError as error:
+            path = str(folder / SOCKET)
+            log_event(_log, logging.WARNING, "operator_socket_unavailable", path=path, error=str(error))
+            return
+        self._local_listener = await loop.create_unix_server(self._fronts.local.protocol_factory, sock=bound)
+
+    async def _stop_roles(self) -> None:
+        roles = self.roles
+        steps: list[Callable[[], Awaitable[None]]] = [self._close_listeners]
+        if roles.codes is not None:
+            steps.append(roles.codes.close)
+        if roles.gateway is not None:
+            steps.append(roles.gateway.stop)
+        if roles.listener is not None:
+            steps.append(roles.listener.stop)
+        if roles.ingest is not None:
+            steps.append(roles.ingest.drain)
+        if roles.fanout is not None:
+            steps.append(roles.fanout.stop)
+        try:
+            async with asyncio.timeout(limits.STOP_S):
+                await _all(steps)
+        except TimeoutError:
+            log_event(_log, logging.ERROR, "stopping_took_too_long", seconds=limits.STOP_S)
+
+    async def _close_listeners(self) -> None:
+        if self._fronts.public is not None:
+            await self._fronts.public.close()
+        await self._fronts.internal.close()
+        if self._fronts.local is None:
+            return
+        if self._local_listener is not None:
+            self._local_listener.close()
+            with suppress(OSError):
+                (self.settings.data_folder / SOCKET).unlink(missing_ok=True)
+        await self._fronts.local.close()
+
+
+async def _patiently(attempt: Callable[[], Awaitable[None]]) -> None:
+    """Engines that start together with us may take a while. What is wrong for good is told at once."""
+    loop = asyncio.get_running_loop()
+    until = loop.time() + limits.START_PATIENCE_S
+    while True:
+        try:
+            return await attempt()
+        except ServiceUnavailable as error:
+            if loop.time() > until:
+                raise StartupError(
+                    f"an engine is still away after {limits.START_PATIENCE_S:.0f} s: {error.message}"
+                ) from error
+            log_event(_log, logging.WARNING, "waiting_for_engines", error=error.message)
+        except SeriatimError as error:
+            raise StartupError(error.message) from error
+        await asyncio.sleep(limits.START_RETRY_S)
+
+
+async def _listen(front: Front, address: HostPort, setting: str, tls: ssl.SSLContext | None) -> HostPort:
+    try:
+        host, port, *_ = (await front.serve(address.host, address.port, ssl=tls))[0]
+    except OSError as error:
+        raise StartupError(_taken(address, error, setting)) from error
+    return HostPort(host, port)
+
+
+def _taken(address: HostPort, error: OSError, setting: str) -> str:
+    return (
+        f"cannot listen on {address}: {error.strerror or error}. If another server has it, stop that one, or "
+        f"choose another with --{setting}"
+    )
+
+
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    if not settings.tls_cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise StartupError(
+            f"tls_cert {settings.tls_cert} and tls_key {settings.tls_key} do not work: {error}"
+        ) from error
+    return context
+
+
+async def _all(steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
+    """Each step is taken, even if one before it met a bug."""
+    for step in steps:
+        try:
+            await step()
+        except Exception as error:
+            log_failure(_log, "stopping_failed", error, step=getattr(step, "__qualname__", ""))

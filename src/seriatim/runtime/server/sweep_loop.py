@@ -1,0 +1,52 @@
+"""What repeats for as long as the server runs: removing what has expired, and noting the counts for their windows."""
+
+import asyncio
+import logging
+from typing import Protocol
+
+from seriatim.domain import limits
+from seriatim.domain.errors import ServiceUnavailable
+from seriatim.engines.embedded.sweep import Swept
+from seriatim.ports.clock import Clock
+from seriatim.runtime.telemetry.logs import ThrottledLogger
+from seriatim.runtime.telemetry.metrics import Metrics
+
+_log = logging.getLogger("seriatim")
+
+
+class Sweepable(Protocol):
+    async def sweep(self, now_ms: int) -> Swept: ...
+
+
+class SweepLoop:
+    """`run` it until cancelled. A store that cannot be written is tried again; any other failure ends it: a bug."""
+
+    def __init__(self, sweeper: Sweepable, metrics: Metrics, clock: Clock, *, every_s: float) -> None:
+        self._sweeper = sweeper
+        self._metrics = metrics
+        self._clock = clock
+        self._every_s = every_s
+        self._throttled = ThrottledLogger(_log, every_s=60.0)
+
+    async def run(self) -> None:
+        while True:
+            self._metrics.tick(self._clock.monotonic())
+            removed = await self._sweep()
+            # Whoever finds much to remove looks again soon: expiry must keep up with what is written.
+            await asyncio.sleep(limits.SWEEP_BUSY_PAUSE_S if removed >= limits.SWEEP_ROWS_MAX // 2 else self._every_s)
+
+    async def _sweep(self) -> int:
+        try:
+            swept = await self._sweeper.sweep(self._clock.now_ms())
+        except ServiceUnavailable as error:
+            self._throttled.log(logging.WARNING, "sweep_failed", error=error.message)
+            return 0
+        if swept.held_back_s > limits.SWEEP_AHEAD_S:
+            self._throttled.log(
+                logging.WARNING,
+                "clock_ahead",
+                seconds=round(swept.held_back_s),
+                next_step="the wall clock jumped ahead, or the server was down for long; if the clock is wrong, "
+                "correct it now: little by little the sweep comes to believe it, and removes what is live",
+            )
+        return swept.keys + swept.events + swept.codes + swept.sessions + swept.requests

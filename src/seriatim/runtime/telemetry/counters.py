@@ -1,0 +1,379 @@
+"""What the planes tell is counted here, as plain numbers: an observer on the path of a send may cost no time.
+
+`metrics` turns the numbers into text when somebody asks. What needs a person is logged here as well, at once.
+"""
+
+import logging
+from bisect import bisect_left
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+
+from seriatim.api.core.observer import ApiObserver
+from seriatim.connection.observer import GatewayObserver, ListenerObserver
+from seriatim.domain.errors import SeriatimError
+from seriatim.durability.observer import DurabilityObserver
+from seriatim.engines.embedded.message_log import EmbeddedMessageLog
+from seriatim.engines.embedded.storage.folder import Folder
+from seriatim.fanout.observer import FanoutObserver, Skip
+from seriatim.ports.event_log import Partition
+from seriatim.ports.message_log import Allocation, PublishedAhead
+from seriatim.protocol.frames import CloseReason
+from seriatim.runtime.telemetry.hot_chats import HotChats
+from seriatim.runtime.telemetry.logs import ThrottledLogger, described, log_event
+from seriatim.services.membership import MembershipObserver
+
+_log = logging.getLogger("seriatim")
+LOG_INTERVAL_S = 10.0  # a page that repeats a thousand times a second pages nobody
+
+# From a send in a healthy embedded store (a millisecond) to the deadline of 5 s, dense where the objectives lie.
+LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class LatencyHistogram:
+    """A histogram without locks: everything that observes runs on one event loop."""
+
+    __slots__ = ("counts", "sum_s")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        self.sum_s = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
+
+    def add_all(self, seconds: Sequence[float]) -> None:
+        counts = self.counts
+        for each in seconds:
+            counts[bisect_left(LATENCY_BOUNDS_S, each)] += 1
+        self.sum_s += sum(seconds)
+
+
+class WindowedRatio:
+    """Part of a whole over the last while, from two totals that only grow. `note` it every few seconds."""
+
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
+        self._notes: deque[tuple[float, int, int]] = deque()
+
+    def note(self, now: float, part: int, whole: int) -> None:
+        self._notes.append((now, part, whole))
+        # The youngest note outside of the window stays: it says where the window began.
+        while len(self._notes) > 2 and self._notes[1][0] <= now - self._window_s:
+            self._notes.popleft()
+
+    def value(self) -> float:
+        if not self._notes:
+            return 0.0
+        (_, part, whole), (_, part_now, whole_now) = self._notes[0], self._notes[-1]
+        return (part_now - part) / (whole_now - whole) if whole_now > whole else 0.0
+
+
+class DurabilityCounters(DurabilityObserver):
+    def __init__(self) -> None:
+        self.allocation = LatencyHistogram()
+        self.persist = LatencyHistogram()
+        self.produce = LatencyHistogram()
+        self.slots_allocated = self.allocation_errors = 0
+        self.transactions = self.messages_persisted = 0
+        self.hits = self.conflicts = self.throttles = 0
+        self.events_republished = self.slots_sealed = self.chats_reconciled = 0
+        self.duplicate_sequences = self.counters_missing = self.rows_unreadable = self.failures = 0
+        self.overtaken = self.behind = self.cursors_beyond_end = 0
+        self.hot = HotChats()
+        self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
+
+    def allocated(self, count: int, seconds: float) -> None:
+        self.slots_allocated += count
+        self.allocation.add(seconds)
+
+    def persisted(self, stored: Mapping[str, int]) -> None:
+        self.hot.note(stored)
+        self.transactions += len(stored)
+        self.messages_persisted += sum(stored.values())
+
+    def answered(self, seconds: Sequence[float]) -> None:
+        self.persist.add_all(seconds)
+
+    def hit(self) -> None:
+        self.hits += 1
+
+    def refused_by_store(self, kind: str) -> None:
+        if kind == "conflict":
+            self.conflicts += 1
+        else:
+            self.throttles += 1
+
+    def published(self, count: int, seconds: float) -> None:
+        self.produce.add(seconds)
+
+    def republished(self, count: int) -> None:
+        self.events_republished += count
+
+    def sealed(self, chat_id: str, sequence: int) -> None:
+        self.slots_sealed += 1
+        self._throttled.log(logging.INFO, "slot_sealed", chat_id=chat_id, sequence=sequence)
+
+    def duplicate_sequence(self, chat_id: str, sequence: int) -> None:
+        self.duplicate_sequences += 1
+        self._throttled.log(
+            logging.CRITICAL,
+            "duplicate_sequence",
+            severity="SEV-1",
+            chat_id=chat_id,
+            sequence=sequence,
+            next_step="nothing was overwritten; find out who allocated below the counter, such as a restored backup",
+        )
+
+    def counter_missing(self, chat_id: str) -> None:
+        self.counters_missing += 1
+        self._throttled.log(
+            logging.CRITICAL,
+            "counter_missing",
+            severity="SEV-1",
+            chat_id=chat_id,
+            next_step="this chat is halted, all others go on; repair its counter",
+        )
+
+    def row_unreadable(self, chat_id: str, error: SeriatimError) -> None:
+        self.rows_unreadable += 1
+        self._throttled.log(
+            logging.CRITICAL,
+            "row_unreadable",
+            severity="SEV-2",
+            chat_id=chat_id,
+            reason=error.message,
+            next_step="this chat waits, all others go on; take a backup, then run `seriatim check`",
+        )
+
+    def cursor_beyond_end(self, chat_id: str, cursor: int, end: int) -> None:
+        self.cursors_beyond_end += 1
+        self._throttled.log(
+            logging.WARNING,
+            "cursor_beyond_end",
+            chat_id=chat_id,
+            cursor=cursor,
+            end=end,
+            next_step="many of these mean that an old copy of the data was restored: devices do not show new messages "
+            "under numbers that they have; see Backup in docs/operating.md",
+        )
+
+    def reconciled(self, chat_id: str) -> None:
+        self.chats_reconciled += 1
+
+    def failed(self, where: str, error: BaseException) -> None:
+        self.failures += 1
+        self._throttled.log(logging.ERROR, "bug_in_durability", where=where, **described(error))
+
+
+class CountedEmbeddedLog(EmbeddedMessageLog):
+    """The store, and how often it did not allocate: the plane retries, so nobody else would know."""
+
+    def __init__(self, folder: Folder, counts: DurabilityCounters) -> None:
+        super().__init__(folder)
+        self._counts = counts
+
+    async def allocate(
+        self,
+        chat_id: str,
+        count: int,
+        *,
+        published_through: int,
+        published_message: int | None,
+        now_ms: int,
+        timeout_s: float,
+    ) -> Allocation | PublishedAhead:
+        try:
+            return await super().allocate(
+                chat_id,
+                count,
+                published_through=published_through,
+                published_message=published_message,
+                now_ms=now_ms,
+                timeout_s=timeout_s,
+            )
+        except SeriatimError:
+            self._counts.allocation_errors += 1
+            raise
+
+
+_FORCED_TO_SYNC = (CloseReason.SLOW_CONSUMER, CloseReason.LOAD_SHEDDING, CloseReason.UPSTREAM_FAILURE)
+
+
+class GatewayCounters(GatewayObserver):
+    def __init__(self) -> None:
+        self.opened = self.slow_disconnects = self.timeouts = self.forced_resyncs = 0
+        self.slow_warnings = self.buffers_high = self.unknown_frames = self.unknown_connections = 0
+        self.fills_failed = self.messages_filled = self.pushes_repeated = self.directory_errors = 0
+        self.rejections: Counter[str] = Counter()
+        self.closings: Counter[str] = Counter()
+        self.subscribed = False
+        self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
+
+    def connection_opened(self) -> None:
+        self.opened += 1
+
+    def connection_closed(self, reason: CloseReason | None) -> None:
+        self.closings["client" if reason is None else reason.value] += 1
+        self.slow_disconnects += reason is CloseReason.SLOW_CONSUMER
+        self.timeouts += reason is CloseReason.IDLE_TIMEOUT
+        self.forced_resyncs += reason in _FORCED_TO_SYNC
+        log_event(_log, logging.DEBUG, "connection_closed", reason="client" if reason is None else reason.value)
+
+    def rejected(self, code: str) -> None:
+        self.rejections[code] += 1
+
+    def unknown_frame(self, frame_type: str) -> None:
+        self.unknown_frames += 1
+
+    def unknown_connection(self, messages: int) -> None:
+        self.unknown_connections += messages
+
+    def buffer_high(self, frames: int) -> None:
+        self.buffers_high += 1
+
+    def slow_consumer(self) -> None:
+        self.slow_warnings += 1
+        log_event(_log, logging.DEBUG, "slow_consumer_warned")
+
+    def directory_failed(self, operation: str) -> None:
+        self.directory_errors += 1
+        self._throttled.log(logging.WARNING, "directory_failed", operation=operation)
+
+    def fill_failed(self, code: str) -> None:
+        self.fills_failed += 1
+        self._throttled.log(logging.WARNING, "fill_failed", error_code=code)
+
+    def filled(self, messages: int) -> None:
+        self.messages_filled += messages
+
+    def repeated(self) -> None:
+        self.pushes_repeated += 1
+
+    def subscription(self, standing: bool) -> None:
+        self.subscribed = standing
+
+
+class ListenerCounters(ListenerObserver):
+    """Around the connections: what never became one, and HTTP that no application saw."""
+
+    def __init__(self) -> None:
+        self.handshakes_refused: Counter[str] = Counter()
+        self.http_refusals: Counter[str] = Counter()
+        self.timeouts: Counter[str] = Counter()
+        self.revocations_unknown = 0
+        self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
+
+    def handshake_refused(self, code: str) -> None:
+        self.handshakes_refused[code] += 1
+
+    def http_refused(self, status: int) -> None:
+        self.http_refusals[str(status)] += 1
+
+    def http_failed(self, failure: Exception) -> None:
+        self._throttled.log(logging.ERROR, "bug_in_http", **described(failure))
+
+    def timed_out(self, what: str) -> None:
+        self.timeouts[what] += 1
+
+    def revocation_unknown(self) -> None:
+        self.revocations_unknown += 1
+        self._throttled.log(logging.WARNING, "revocation_unknown")
+
+
+class FanoutCounters(FanoutObserver):
+    def __init__(self) -> None:
+        self.parcels_delivered = self.messages_delivered = 0
+        self.skips: Counter[str] = Counter()
+        self.retries = self.caches_failed = self.letters = self.letters_failed = 0
+        self.commits_failed = self.restarts = self.rebalances = 0
+        self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
+
+    def delivered(self, parcels: int, connections: int) -> None:
+        self.parcels_delivered += parcels
+        self.messages_delivered += connections
+
+    def skipped(self, reason: Skip) -> None:
+        self.skips[reason.value] += 1
+
+    def retried(self) -> None:
+        self.retries += 1
+
+    def cache_failed(self) -> None:
+        self.caches_failed += 1
+
+    def unknown_version(self, event_version: int) -> None:
+        self._throttled.log(logging.WARNING, "unknown_event_version", event_version=event_version)
+
+    def buried(self) -> None:
+        self.letters += 1
+        self._throttled.log(logging.ERROR, "record_buried", next_step="look at the dead letters")
+
+    def letter_failed(self, partition: Partition) -> None:
+        self.letters_failed += 1
+        self._throttled.log(
+            logging.CRITICAL,
+            "letter_failed",
+            severity="SEV-2",
+            topic=partition.topic,
+            partition=partition.number,
+            next_step="this partition stands still until the event log can be written again",
+        )
+
+    def commit_failed(self) -> None:
+        self.commits_failed += 1
+
+    def restarted(self) -> None:
+        self.restarts += 1
+        self._throttled.log(logging.WARNING, "fanout_restarted")
+
+    def rebalanced(self) -> None:
+        self.rebalances += 1
+
+
+class MembershipCounters(MembershipObserver):
+    def __init__(self) -> None:
+        self.publish_failures = 0
+        self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
+
+    def untold(self, chat_id: str) -> None:
+        self.publish_failures += 1
+        self._throttled.log(
+            logging.CRITICAL,
+            "membership_untold",
+            severity="SEV-2",
+            chat_id=chat_id,
+            next_step="the change is committed and routing stays right; other readers of the event log miss it",
+        )
+
+
+class ApiCounters(ApiObserver):
+    """Requests by method and status: routes are few, but statuses by route would be many series."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, int]] = Counter()
+        self.latency = LatencyHistogram()
+        self.audits: Counter[str] = Counter()
+        self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
+
+    def request(self, route: str, method: str, status: int, seconds: float) -> None:
+        self.requests[method, status] += 1
+        self.latency.add(seconds)
+        if status >= 500:
+            self._throttled.log(logging.WARNING, "request_failed", route=route, method=method, status=status)
+        log_event(
+            _log,
+            logging.DEBUG,
+            "request",
+            route=route,
+            method=method,
+            status=status,
+            milliseconds=round(seconds * 1000, 1),
+        )
+
+    def failed(self, request_id: str, error: BaseException) -> None:
+        log_event(_log, logging.ERROR, "bug_in_api", request_id=request_id, **described(error))
+
+    def audit(self, event: str, fields: Mapping[str, object]) -> None:
+        self.audits[event] += 1
+        log_event(_log, logging.INFO, event, **fields)

@@ -1,0 +1,26 @@
+"""For `seriatim counters`: the doctor of counters, with whichever engines hold them."""
+
+import msgspec
+
+from seriatim.domain import limits
+from seriatim.operations.counter_repair import CounterRepairer, Repair, RepairableLog, RepairRefused, highest_published
+from seriatim.ports.catalog import Roster
+from seriatim.ports.clock import Clock
+from seriatim.ports.event_trail import Trail
+
+
+class RepairRequest(msgspec.Struct, frozen=True, kw_only=True):
+    chat_id: str
+    margin: int = 0
+    dry_run: bool = False
+
+
+async def repair(log: RepairableLog, roster: Roster, trail: Trail, clock: Clock, order: RepairRequest) -> Repair:
+    """Raises `RepairRefused`, and what the engines raise; then nothing was changed, or it may be repeated."""
+    if not (await roster.members(order.chat_id, timeout_s=limits.STORE_TIMEOUT_S)).user_ids:
+        raise RepairRefused(f"{order.chat_id} has no members: check the id, a chat always has its owner")
+    # What is published later than this look is stored already: the doctor sees it in the slots.
+    published = await highest_published(trail, order.chat_id)
+    repairer = CounterRepairer(log, clock, highest_published=lambda chat_id: published)
+    work = repairer.examine if order.dry_run else repairer.repair
+    return await work(order.chat_id, margin=order.margin)

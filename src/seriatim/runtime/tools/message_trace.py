@@ -1,0 +1,118 @@
+"""For `seriatim trace` and `seriatim counters`: which engines are asked, in a data folder or a deployment of several.
+
+The folder is looked at beside its server; what only the server knows or may do, it is asked for by its socket.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from seriatim.domain.errors import InternalError, SeriatimError, ServiceUnavailable
+from seriatim.engines.embedded.event_log import PARTITIONS, EmbeddedEventLog
+from seriatim.engines.embedded.storage.disk import DiskError
+from seriatim.engines.embedded.storage.folder import Folder, FolderError
+from seriatim.engines.embedded.storage.secondary import Glance
+from seriatim.engines.embedded.tools.event_trail import GlanceTrail
+from seriatim.engines.embedded.tools.inspection import EmbeddedInspection
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.operations.counter_repair import Repair
+from seriatim.operations.message_trace import Connections, MessageTrace, MessageTracer, Watermarks
+from seriatim.ports.directory import Registration
+from seriatim.ports.event_trail import Trail
+from seriatim.ports.inspection import StoredRows
+from seriatim.runtime.config.settings import EMBEDDED, Settings
+from seriatim.runtime.server.health import FANOUT_GROUP
+from seriatim.runtime.tools.counter_repair import RepairRequest
+from seriatim.runtime.tools.data_folder import InspectionError
+from seriatim.runtime.tools.operator import NoServerRunning, ServerRefused, ask
+from seriatim.runtime.tools.operator_requests import (
+    CONNECTIONS,
+    REPAIR,
+    ConnectionsRequest,
+    ConnectionsResponse,
+    repair_in,
+)
+
+REPAIR_S = 600.0  # a wide gap is closed slot by slot
+T = TypeVar("T")
+Look = Callable[[MessageTracer], Awaitable[MessageTrace]]
+
+
+def trace(settings: Settings, look: Look) -> MessageTrace:
+    """Raises `InspectionError`."""
+    if settings.store == EMBEDDED:
+        return _run(_trace_folder(settings, look))
+    from seriatim.runtime.tools.shared_message_trace import trace_shared
+
+    return _run(trace_shared(settings, look))
+
+
+def repair_counter(settings: Settings, order: RepairRequest) -> Repair:
+    """Raises `InspectionError`, also with why it was refused."""
+    if settings.store != EMBEDDED:
+        from seriatim.runtime.tools.shared_message_trace import repair_shared
+
+        return _run(repair_shared(settings, order))
+    try:
+        return ask(settings.data_folder, REPAIR, order, Repair, timeout_s=REPAIR_S)
+    except NoServerRunning:
+        return _run(_repair_folder(settings, order))
+    except ServerRefused as refusal:
+        raise InspectionError(str(refusal)) from refusal
+    except OSError as error:
+        raise InspectionError(f"the server on {settings.data} does not answer: {error}") from error
+
+
+def _run(work: Coroutine[object, object, T]) -> T:
+    try:
+        return asyncio.run(work)
+    except (FolderError, DiskError) as error:
+        raise InspectionError(str(error)) from error
+    except (ServiceUnavailable, InternalError) as error:
+        cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
+        raise InspectionError(f"{error.message}{cause}") from error
+    except SeriatimError as error:
+        raise InspectionError(error.message) from error
+
+
+# --- a data folder ----------------------------------------------------------------------------------------------------
+
+
+async def _trace_folder(settings: Settings, look: Look) -> MessageTrace:
+    glance = Glance(settings.data_folder)
+    try:
+        trail = GlanceTrail(glance)
+        connections = _folder_connections(settings)
+        return await look(tracer(EmbeddedInspection(glance), trail, trail.watermarks, connections))
+    finally:
+        glance.close()
+
+
+def _folder_connections(settings: Settings) -> Connections:
+    async def connections(user_ids: Sequence[str]) -> Mapping[str, Sequence[Registration]]:
+        order = ConnectionsRequest(tuple(user_ids))
+        try:
+            found = await asyncio.to_thread(ask, settings.data_folder, CONNECTIONS, order, ConnectionsResponse)
+        except NoServerRunning:
+            return {}  # no server, no connections
+        except (ServerRefused, OSError, msgspec.MsgspecError) as error:
+            raise ServiceUnavailable("the server did not say who is connected") from error
+        return found.by_user
+
+    return connections
+
+
+async def _repair_folder(settings: Settings, order: RepairRequest) -> Repair:
+    folder = Folder.open(settings.data_folder, create=False)
+    try:
+        return await repair_in(folder, await EmbeddedEventLog.open(folder, PARTITIONS), SystemClock(), order)
+    finally:
+        await folder.close()
+
+
+def tracer(
+    rows: StoredRows, trail: Trail | None, watermarks: Watermarks, connections: Connections | None
+) -> MessageTracer:
+    return MessageTracer(rows, trail, watermarks, connections, group=FANOUT_GROUP)

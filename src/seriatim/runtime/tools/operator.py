@@ -1,0 +1,208 @@
+"""What an operator does past the REST edge: by a socket in the data folder while the server runs, directly otherwise.
+
+Whoever may open the socket may read the data folder anyway: the file system's rights are the check.
+"""
+
+import http.client
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from seriatim.api.core.dispatch import new_uuid4
+from seriatim.api.sessions import Revoker, surplus
+from seriatim.domain import ids, limits
+from seriatim.domain.account import Session, User, is_display_name, is_phone_number
+from seriatim.domain.errors import BadRequest, ValidationFailed
+from seriatim.domain.times import iso
+from seriatim.domain.tokens import new_claims, new_refresh_token, refresh_digest
+from seriatim.ports.accounts import Accounts
+from seriatim.ports.clock import Clock
+from seriatim.ports.tokens import TokenSigner
+from seriatim.runtime.server.plain_app import Handler, PlainResponse
+
+SOCKET = "operator.sock"
+SOCKET_PATH_BYTES_MAX = 103  # of the address of a Unix socket, on the systems that allow least
+ASK_TIMEOUT_S = 15.0  # a running server that is this slow needs another kind of help
+T = TypeVar("T")
+
+
+class AddUserRequest(msgspec.Struct, frozen=True, kw_only=True):
+    phone_number: str
+    display_name: str
+    with_token: bool = False
+
+
+class AddUserResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """`created` is false when the phone number already had a user, who is left as they are."""
+
+    user_id: str
+    created: bool
+    access_token: str | None = None
+    device_id: str | None = None
+
+
+class Operator:
+    def __init__(self, accounts: Accounts, revoker: Revoker, signer: TokenSigner, clock: Clock) -> None:
+        self._accounts = accounts
+        self._revoker = revoker
+        self._signer = signer
+        self._clock = clock
+
+    def routes(self) -> Mapping[tuple[str, str], Handler]:
+        return {("POST", "/users"): self._post_user}
+
+    async def add_user(self, order: AddUserRequest) -> AddUserResponse:
+        """Raises `ValidationFailed`. With a token comes a session of its own, for a device nobody has."""
+        check_user(order)
+        now = iso(self._clock.now_ms())
+        user = User(
+            user_id=ids.USER + self._ulid(),
+            phone_number=order.phone_number,
+            display_name=order.display_name,
+            created_at=now,
+            updated_at=now,
+        )
+        user_id = await self._accounts.add_user(user, timeout_s=limits.API_TIMEOUT_S)
+        created = user_id == user.user_id
+        if not order.with_token:
+            return AddUserResponse(user_id=user_id, created=created)
+        token, device_id = await self._sign_in(user_id)
+        return AddUserResponse(user_id=user_id, created=created, access_token=token, device_id=device_id)
+
+    async def _sign_in(self, user_id: str) -> tuple[str, str]:
+        now_ms = self._clock.now_ms()
+        session_id = ids.SESSION + self._ulid()
+        device_id = new_uuid4(self._clock)
+        session = Session(
+            session_id=session_id,
+            user_id=user_id,
+            device_id=device_id,
+            # Nobody is given the refresh token: an operator who needs longer asks for another access token.
+            refresh_digest=refresh_digest(
+                new_refresh_token(session_id, self._clock.random_bits(limits.REFRESH_SECRET_BITS))
+            ),
+            created_at_ms=now_ms,
+            expires_at_ms=now_ms + limits.SESSION_LIFETIME_S * 1000,
+            last_active_at_ms=now_ms,
+        )
+
+        async def open_session(replaces: Sequence[str]) -> None:
+            await self._accounts.open_session(session, replaces=replaces, timeout_s=limits.API_TIMEOUT_S)
+
+        # A user has so many sessions and no more: the oldest go, as when people sign in by themselves.
+        sessions = await self._accounts.sessions_of(user_id, timeout_s=limits.API_TIMEOUT_S)
+        await self._revoker.replace(surplus(sessions, device_id, now_ms), open_session)
+        claims = new_claims(
+            user_id=user_id,
+            session_id=session_id,
+            device_id=device_id,
+            token_id=self._ulid(),
+            now_s=now_ms // 1000,
+        )
+        return self._signer.sign(claims), device_id
+
+    async def _post_user(self, body: bytes) -> PlainResponse:
+        return PlainResponse(msgspec.json.encode(await self.add_user(parse_request(body, AddUserRequest))))
+
+    def _ulid(self) -> str:
+        return ids.ulid(self._clock.now_ms(), self._clock.random_bits(80))
+
+
+def check_user(order: AddUserRequest) -> None:
+    if not is_phone_number(order.phone_number):
+        raise ValidationFailed(
+            "a phone number is written like +4915112345678", field="phone_number", field_code="INVALID_FORMAT"
+        )
+    if not is_display_name(order.display_name):
+        raise ValidationFailed(
+            f"a name has 1 to {limits.DISPLAY_NAME_CHARS_MAX} characters, no control characters, "
+            "and no space at its ends",
+            field="display_name",
+            field_code="INVALID_FORMAT",
+        )
+
+
+def parse_request(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.MsgspecError as error:
+        raise BadRequest(f"this is no order for this path: {error}") from error
+
+
+# --- the socket -------------------------------------------------------------------------------------------------------
+
+
+def bind_socket(folder: Path) -> socket.socket:
+    """The folder's lock is held, so a socket that is there was left by a server that died. Raises `OSError`."""
+    path = folder / SOCKET
+    if len(os.fsencode(path)) > SOCKET_PATH_BYTES_MAX:
+        raise OSError("the path of the data folder is too long for a socket in it")
+    path.unlink(missing_ok=True)
+    bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        bound.bind(str(path))
+        os.chmod(path, 0o600)  # nobody can connect before the socket listens, so there is no moment in between
+    except OSError:
+        bound.close()
+        raise
+    return bound
+
+
+class NoServerRunning(Exception):
+    """No server listens in this folder."""
+
+
+class ServerRefused(Exception):
+    """The server answered, and would not. The text says why."""
+
+
+def ask(folder: Path, path: str, order: msgspec.Struct, answer: type[T], *, timeout_s: float = ASK_TIMEOUT_S) -> T:
+    """Sends a request to the server on this folder. Raises `NoServerRunning`, `ServerRefused`, or `OSError` if it is
+    stuck.
+    """
+    if len(os.fsencode(folder / SOCKET)) > SOCKET_PATH_BYTES_MAX:
+        raise NoServerRunning  # then no server could make one either
+    connection = _UnixConnection(folder / SOCKET, timeout_s)
+    try:
+        connection.request("POST", path, msgspec.json.encode(order), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        status, body = response.status, response.read()
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise NoServerRunning from error
+    except http.client.HTTPException as error:
+        raise ServerRefused("the server hung up; see its log") from error
+    finally:
+        connection.close()
+    if status != 200:
+        raise ServerRefused(_message(body))
+    return msgspec.json.decode(body, type=answer)
+
+
+def _message(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Refusal).error.message
+    except msgspec.MsgspecError:
+        return "the server met a bug; see its log"
+
+
+class _Reason(msgspec.Struct):
+    message: str
+
+
+class _Refusal(msgspec.Struct):
+    error: _Reason
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path, timeout_s: float) -> None:
+        super().__init__("operator", timeout=timeout_s)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))

@@ -1,0 +1,299 @@
+"""The only wiring: which world of engines a process lives in, which roles it has, and who is handed what.
+
+Nothing runs yet. `embedded` and `distributed` name the engines; the planes do not know which of them they got.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+
+from seriatim import __version__
+from seriatim.api.sessions import Revoker, SocketCloser
+from seriatim.connection.gateway import Gateway
+from seriatim.connection.listener.admission import Admission
+from seriatim.connection.listener.server import Front
+from seriatim.connection.listener.state import ASGIApp
+from seriatim.domain import ids, limits
+from seriatim.domain.addresses import parse_networks
+from seriatim.durability.ingest import Ingest
+from seriatim.engines.embedded.storage.folder import Folder, FolderError
+from seriatim.engines.inprocess.clock import SystemClock
+from seriatim.engines.inprocess.code_sender import FixedCodes, LogCodeSender, fixed_code, new_code
+from seriatim.engines.keys.authenticator import KeyAuthenticator
+from seriatim.engines.keys.key_folder import KeyFolder, KeyFolderError
+from seriatim.engines.keys.secrets import KeySecrets
+from seriatim.engines.keys.tokens import Rs256Signer
+from seriatim.fanout.consumer import FanoutService
+from seriatim.ports.accounts import Sessions
+from seriatim.ports.clock import Clock
+from seriatim.ports.revocations import Revocations
+from seriatim.ports.tokens import Authenticator
+from seriatim.protocol.asyncapi import document as asyncapi_document
+from seriatim.runtime.config.roles import ProcessRole
+from seriatim.runtime.config.settings import Settings
+from seriatim.runtime.server.health import FANOUT_GROUP, ProcessHealth
+from seriatim.runtime.server.lifecycle import Fronts, Roles, ServerProcess, StartupError
+from seriatim.runtime.server.plain_app import PlainApp
+from seriatim.runtime.telemetry.metrics import Metrics
+from seriatim.runtime.tools.operator import Operator
+from seriatim.runtime.wiring.embedded import EmbeddedEngineSet
+from seriatim.runtime.wiring.engine_set import DurabilityPlane, EngineSet, GatewayPorts, IngestListener
+from seriatim.runtime.wiring.nobody import no_admission, no_gateway
+from seriatim.runtime.wiring.rest import Behind, Rest, rest_app
+from seriatim.services.membership import MembershipService
+
+T = TypeVar("T")
+Say = Callable[[str], object]
+
+
+async def assemble(
+    settings: Settings, *, instance: str, say: Say = lambda line: None, create: bool = True
+) -> ServerProcess:
+    """A server that is ready to start. `say` prints one-time codes; `create` makes folder and keys if they are missing.
+
+    Raises `StartupError` with what stands in the way.
+    """
+    clock = SystemClock()
+    metrics = Metrics(instance, settings.here)
+    run_id = ids.ulid(clock.now_ms(), clock.random_bits(80))  # a process that starts again is another one
+    engines = await _open(settings, metrics, clock, run_id, create=create)
+    try:
+        # The keys come second: a folder that is not ours, or in use, must not be given any.
+        keys = _keys(settings, clock, create=create)
+        return _Process(settings, metrics, clock, run_id, engines, keys, say).server()
+    except KeyFolderError as error:
+        await engines.close()
+        raise StartupError(str(error)) from error
+    except BaseException:
+        await engines.close()
+        raise
+
+
+async def _open(settings: Settings, metrics: Metrics, clock: Clock, run_id: str, *, create: bool) -> EngineSet:
+    if settings.is_distributed:
+        # Its engines are packages of their own, which a server on one folder does without.
+        from seriatim.runtime.wiring.distributed import DistributedEngineSet
+
+        return await DistributedEngineSet.open(settings, metrics, clock, run_id)
+    try:
+        folder = Folder.open(settings.data_folder, create=create)
+    except FolderError as error:
+        raise StartupError(str(error)) from error
+    try:
+        return await EmbeddedEngineSet.open(folder, settings, metrics, clock)
+    except FolderError as error:
+        await folder.close()
+        raise StartupError(str(error)) from error
+    except BaseException:
+        await folder.close()
+        raise
+
+
+def _keys(settings: Settings, clock: Clock, *, create: bool) -> KeyFolder | None:
+    """Only REST signs, so only REST makes keys; a gateway is content with the public ones."""
+    if ProcessRole.API in settings.here:
+        return KeyFolder.open(settings.keys_folder, create=create, clock=clock)
+    if ProcessRole.GATEWAY in settings.here:
+        return KeyFolder.open(settings.keys_folder, create=False, clock=clock)
+    return None
+
+
+class _Process:
+    """Puts one process together, role by role; what is None runs elsewhere."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        metrics: Metrics,
+        clock: Clock,
+        run_id: str,
+        engines: EngineSet,
+        keys: KeyFolder | None,
+        say: Say,
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._run_id = run_id
+        self._engines = engines
+        self._keys = keys
+        self._say = say
+        self._lifted = settings.env == "test"
+        self._nobody = no_gateway(clock)
+        # Whom gateways and REST ask: ingest processes that were named, or else the one in here.
+        self._plane: DurabilityPlane | None = engines.remote
+        self._sessions: Sessions | None = engines.remote
+
+    def server(self) -> ServerProcess:
+        ingest, listener = self._ingest()
+        at_gateway = self._engines.gateway_ports() if ProcessRole.GATEWAY in self._settings.here else None
+        gateway = None if at_gateway is None else self._gateway(at_gateway)
+        fanout = self._fanout()
+        watch = ProcessHealth(
+            self._engines, self._metrics, self._clock, gateway=gateway, ingest=ingest, fanout=fanout, listener=listener
+        )
+        api = self._api(watch)
+        local = None
+        if api is not None and not self._settings.is_distributed:
+            local = PlainApp({**api.operator.routes(), **self._engines.operator_routes()})
+        return ServerProcess(
+            settings=self._settings,
+            engines=self._engines,
+            roles=Roles(
+                gateway=gateway,
+                ingest=ingest,
+                listener=listener,
+                fanout=fanout,
+                operator=None if api is None else api.operator,
+                codes=None if api is None else api.rest.codes,
+            ),
+            fronts=Fronts(
+                internal=self._front(gateway, PlainApp(watch.routes())),
+                public=self._public(gateway, at_gateway, api, watch),
+                local=None if local is None else self._front(gateway, local),
+            ),
+            watch=watch,
+            keys_created=() if self._keys is None else self._keys.created,
+        )
+
+    # --- planes -------------------------------------------------------------------------------------------------------
+
+    def _ingest(self) -> tuple[Ingest | None, IngestListener | None]:
+        if ProcessRole.INGEST not in self._settings.here:
+            return None, None
+        given = self._engines.ingest_ports()
+        ingest = Ingest(
+            log=given.log,
+            events=given.events,
+            clock=self._clock,
+            producer_id=f"ingest-{self._run_id}",
+            one_step=given.one_step,
+            user_chats=given.user_chats,
+            observe=self._metrics.durability,
+        )
+        self._plane = self._plane or ingest
+        self._sessions = self._sessions or given.sessions
+        return ingest, self._engines.listener(ingest, given.sessions)
+
+    def _gateway(self, given: GatewayPorts) -> Gateway:
+        return Gateway(
+            f"gateway-{self._run_id}",
+            _needed(self._plane),
+            given.directory,
+            given.push,
+            given.subscriber,
+            self._clock,
+            observe=self._metrics.gateway,
+            patience_turns=limits.FLUSH_PATIENCE_TURNS,
+        )
+
+    def _fanout(self) -> FanoutService | None:
+        if ProcessRole.FANOUT not in self._settings.here:
+            return None
+        consumer_id = f"fanout-{self._run_id}"
+        given = self._engines.fanout_ports(FANOUT_GROUP, consumer_id)
+        return FanoutService(
+            given.reader,
+            given.letters,
+            given.roster,
+            given.directory,
+            given.push,
+            self._clock,
+            consumer_group=FANOUT_GROUP,
+            consumer_id=consumer_id,
+            observe=self._metrics.fanout,
+        )
+
+    # --- edges --------------------------------------------------------------------------------------------------------
+
+    def _api(self, watch: ProcessHealth) -> "_Api | None":
+        if ProcessRole.API not in self._settings.here:
+            return None
+        keys, plane, given = _needed(self._keys), _needed(self._plane), self._engines.api_ports()
+        signer = Rs256Signer(keys)
+        authenticator = self._authenticator(given.revocations, given.accounts)
+        revoker = Revoker(given.accounts, given.revocations, SocketCloser(given.directory, given.push))
+        memberships = MembershipService(
+            catalog=given.catalog,
+            events=given.events,
+            directory=given.directory,
+            clock=self._clock,
+            producer_id=f"api-{self._run_id}",
+            observe=self._metrics.memberships,
+        )
+        behind = Behind(
+            accounts=given.accounts,
+            catalog=given.catalog,
+            delivery=given.delivery,
+            durability=plane,
+            history=plane,
+            memberships=memberships,
+            request_keys=given.request_keys,
+            quotas=given.quotas,
+            secrets=KeySecrets(keys),
+            signer=signer,
+            authenticator=authenticator,
+            revoker=revoker,
+            sender=FixedCodes() if self._lifted else LogCodeSender(self._say),
+            new_code=fixed_code if self._lifted else new_code,
+            clock=self._clock,
+            observe=self._metrics.api,
+            ready=watch.readiness,
+        )
+        rest = rest_app(
+            behind,
+            lifted=self._lifted,
+            reuse_leeway_s=self._settings.refresh_reuse_leeway_seconds,
+            trusted_proxies=self._settings.trusted_proxies,
+            cors_origins=self._settings.cors_origins,
+            docs={"/asyncapi.json": ("application/json", msgspec.json.encode(asyncapi_document(__version__)))},
+        )
+        return _Api(rest, Operator(given.accounts, revoker, signer, self._clock), authenticator)
+
+    def _public(
+        self, gateway: Gateway | None, given: GatewayPorts | None, api: "_Api | None", watch: ProcessHealth
+    ) -> Front | None:
+        """One port for what is here of WebSocket and REST."""
+        if given is None:
+            return None if api is None else self._front(None, api.rest.app)
+        admission = Admission(
+            self._authenticator(given.revocations, _needed(self._sessions)) if api is None else api.authenticator,
+            given.directory,
+            self._clock,
+            lifted=self._lifted,
+            origins=self._settings.origins or None,
+            trusted_proxies=parse_networks(self._settings.trusted_proxies),
+        )
+        app = PlainApp(watch.public_routes()) if api is None else api.rest.app
+        return self._front(gateway, app, admission)
+
+    def _authenticator(self, revocations: Revocations, sessions: Sessions) -> Authenticator:
+        return KeyAuthenticator(
+            _needed(self._keys), revocations, sessions, self._clock, troubled=self._metrics.key_reload_failed
+        )
+
+    def _front(self, gateway: Gateway | None, app: ASGIApp, admission: Admission | None = None) -> Front:
+        """Without an admission it takes no sockets."""
+        return Front(
+            gateway or self._nobody,
+            app,
+            admission or no_admission(self._clock),
+            self._clock,
+            observe=self._metrics.front,
+            sockets=admission is not None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Api:
+    rest: Rest
+    operator: Operator
+    authenticator: Authenticator
+
+
+def _needed(part: T | None) -> T:
+    """The settings were checked: whoever needs this part has it."""
+    assert part is not None
+    return part

@@ -1,0 +1,28 @@
+"""How long a connected device may wait for what was published: the bound of the looks of gateways, at its end."""
+
+from collections.abc import Mapping, Sequence
+
+from seriatim.simulation.checks.history import History
+from seriatim.simulation.clients.device import Device
+from seriatim.simulation.clients.link import Link
+
+
+def first_messages_seen(
+    history: History, published: Mapping[str, Sequence[int]], links: Sequence[tuple[Device, Link]]
+) -> None:
+    """What was published in new chats is held by every device of a member that has been connected since.
+
+    Left out are those who came or went as members, and what the store itself has lost.
+    """
+    for device, link in links:
+        if device.link is not link or not device.process.alive:
+            continue
+        for chat_id, sequences in published.items():
+            if len(history.roles.get((chat_id, device.user_id), ())) != 1:
+                continue
+            lost = history.lost.get(chat_id, {})
+            missing = [each for each in sequences if (chat_id, each) not in device.store.stored_at and each not in lost]
+            if missing:
+                history.violate(
+                    "first_message_bound", f"{device.name} is connected and has not seen {missing} of {chat_id}"
+                )

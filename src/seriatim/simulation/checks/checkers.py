@@ -1,0 +1,272 @@
+"""The judgement over a whole schedule: the promises of delivery, and the records' invariants that a history can show.
+
+What concerns one moment was checked by `history` at that moment; here is what only the end can tell.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from seriatim.client.store import OutboxEntry
+from seriatim.domain import limits
+from seriatim.domain.dead_letter import LetterBody
+from seriatim.domain.message import Message
+from seriatim.domain.times import milliseconds
+from seriatim.ports.event_log import Partition, Record
+from seriatim.simulation.checks.history import History, Progress
+from seriatim.simulation.stores.tables import MemoryStore
+
+
+class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a device holds at the end: its messages by chat and sequence, and what it could not send."""
+
+    name: str
+    user_id: str
+    ready: bool
+    messages: Mapping[str, Mapping[int, Message]]
+    stored_at: Mapping[tuple[str, int], float]
+    delivered: Mapping[str, Sequence[int]]
+    outbox: Sequence[OutboxEntry]
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """The world after the quiet time."""
+
+    history: History
+    store: MemoryStore
+    devices: Sequence[DeviceReport]
+    lag: Mapping[str, int]
+    letters: Sequence[Record]
+    buffers_max: int
+    buffer_limit: int
+
+
+def judge(ending: Ending) -> None:
+    """Every violation goes into the history, the cause before its consequences."""
+    prefix_exposure(ending)
+    effectively_once(ending)
+    counters_and_keys(ending)
+    client_order(ending)
+    cursors_cover_everything(ending)
+    no_delivery_to_nonmember(ending)
+    buffers_bounded(ending)
+    judge_quiet(ending)
+
+
+def judge_quiet(ending: Ending) -> None:
+    """Nothing is owed: what was stored is published, what is published has arrived, nobody waits."""
+    all_stored_published(ending)
+    dead_letters(ending)
+    quiescent_liveness(ending)
+    watermarks_catch_up(ending)
+    client_complete(ending)
+
+
+def prefix_exposure(ending: Ending) -> None:
+    """What a reader was shown up to N is all there ever is up to N."""
+    history = ending.history
+    for exposure in history.exposures:
+        page = exposure.page
+        lost = history.lost.get(exposure.chat_id, {})
+        shown = [message.sequence for message in page.messages if message.sequence not in lost]
+        truth = [
+            sequence
+            for sequence in range(exposure.after + 1, page.through + 1)
+            if isinstance(history.slots.get(exposure.chat_id, {}).get(sequence), Message)
+        ]
+        if shown != truth:
+            missing = [sequence for sequence in truth if sequence not in shown]
+            history.violate(
+                "prefix_exposure",
+                f"at {exposure.at:.3f} {exposure.user_id} read {exposure.chat_id} after #{exposure.after} and was "
+                f"shown {shown} as all up to #{page.through}; {missing or 'others'} appeared later",
+            )
+            return
+
+
+def effectively_once(ending: Ending) -> None:
+    """One message per (chat, client_message_id), and the sender's own words."""
+    history = ending.history
+    for chat_id, slots in history.slots.items():
+        seen: dict[str, int] = {}
+        for sequence, slot in slots.items():
+            if not isinstance(slot, Message):
+                continue
+            key = slot.client_message_id
+            if key in seen:
+                history.violate("effectively_once", f"{chat_id} holds {key[:8]} at #{seen[key]} and #{sequence}")
+            seen[key] = sequence
+            drafts = history.sends.get((chat_id, key), [])
+            if (slot.content, slot.sender_id) not in [(draft.content, draft.sender_id) for draft in drafts]:
+                history.violate("effectively_once", f"{chat_id} #{sequence} is not what {slot.sender_id} sent")
+
+
+def counters_and_keys(ending: Ending) -> None:
+    """Counters at or above every message and every slot allocated; keys and messages agree (I5, I9-I11)."""
+    history, store = ending.history, ending.store
+    for chat_id, slots in history.slots.items():
+        standing = store.counters.get(chat_id)
+        if standing is None:
+            history.violate("counter_must_exist", chat_id)
+            continue
+        highest = max(slots, default=0)
+        if highest > standing.allocated:
+            history.violate("sequence_monotonicity", f"{chat_id}: #{highest} filled, counter {standing.allocated}")
+        if standing.published_through > standing.allocated:
+            history.violate("counter_is_last_allocated", f"{chat_id}: published beyond the counter")
+    for (chat_id, client_message_id), key in store.keys.items():
+        slot = history.slots.get(chat_id, {}).get(key.sequence)
+        if not isinstance(slot, Message) or (slot.message_id, slot.client_message_id) != (
+            key.message_id,
+            client_message_id,
+        ):
+            history.violate("idempotency_sequence_consistency", f"{chat_id} {client_message_id[:8]} at #{key.sequence}")
+        lives_ms = 1000 * key.expires_at_s - milliseconds(key.created_at)
+        if not 0 <= lives_ms - 1000 * limits.KEY_LIFETIME_S < 1000:
+            history.violate("key_lifetime", f"{chat_id} {client_message_id[:8]} lives for {lives_ms / 1000:.3f} s")
+
+
+def all_stored_published(ending: Ending) -> None:
+    history = ending.history
+    for chat_id, slots in history.slots.items():
+        for sequence, slot in slots.items():
+            if isinstance(slot, Message) and sequence not in history.published.get(chat_id, {}):
+                history.violate("all_stored_published", f"{chat_id} #{sequence} never reached the event log")
+                return
+
+
+def client_order(ending: Ending) -> None:
+    """The application is handed each message once, in ascending order per chat."""
+    for device in ending.devices:
+        for chat_id, sequences in device.delivered.items():
+            if list(sequences) != sorted(dict.fromkeys(sequences)):
+                ending.history.violate("client_order", f"{device.name} was handed {chat_id} as {list(sequences)}")
+
+
+def cursors_cover_everything(ending: Ending) -> None:
+    """When a device said "I have all up to N", it had: anything less is lost for good, since it never asks again."""
+    stored_at = {device.name: device.stored_at for device in ending.devices}
+    worst: dict[tuple[str, str], Progress] = {}
+    for progress in ending.history.progress:
+        for sequence, slot in ending.history.slots.get(progress.chat_id, {}).items():
+            if sequence > progress.cursor or not isinstance(slot, Message):
+                continue
+            at = stored_at[progress.device].get((progress.chat_id, sequence))
+            if at is None or at > progress.at:
+                worst.setdefault((progress.device, progress.chat_id), progress)
+    for (device, chat_id), progress in worst.items():
+        ending.history.violate(
+            "client_complete",
+            f"at {progress.at:.3f} {device} counted {chat_id} as complete up to #{progress.cursor}, and it was not",
+        )
+
+
+def no_delivery_to_nonmember(ending: Ending) -> None:
+    """Nobody is shown a message that was allocated after their removal committed."""
+    history = ending.history
+    for showing in history.showings:
+        allocated_at = history.allocated_at.get(showing.chat_id, {}).get(showing.sequence)
+        changes = history.roles.get((showing.chat_id, showing.user_id), [])
+        if allocated_at is None:
+            continue
+        role = None
+        member_since_allocation = False
+        for at, new in changes:
+            if at <= allocated_at:
+                role = new
+            elif at <= showing.at and new is not None:
+                member_since_allocation = True
+        if role is None and not member_since_allocation:
+            history.violate(
+                "no_delivery_to_nonmember",
+                f"{showing.user_id} was shown {showing.chat_id} #{showing.sequence} at {showing.at:.3f}, allocated at "
+                f"{allocated_at:.3f} when they were no member",
+            )
+            return
+
+
+def buffers_bounded(ending: Ending) -> None:
+    if ending.buffers_max > ending.buffer_limit:
+        ending.history.violate(
+            "buffers_bounded", f"an outbound buffer held {ending.buffers_max} frames; {ending.buffer_limit} are allowed"
+        )
+
+
+def quiescent_liveness(ending: Ending) -> None:
+    """After quiet time nothing is stuck: no unsent message, no unpublished chat, no lag, every device connected."""
+    history = ending.history
+    for device in ending.devices:
+        if not device.ready:
+            history.violate("quiescent_liveness", f"{device.name} is not ready after quiet time")
+        for entry in device.outbox:
+            if entry.failed_code is None:
+                history.violate(
+                    "quiescent_liveness", f"{device.name} still waits to send {entry.client_message_id[:8]}"
+                )
+            elif entry.failed_code == "INVALID_MESSAGE" and _copied(history, entry, device.user_id):
+                continue
+            elif entry.failed_code != "NOT_A_MEMBER":
+                history.violate(
+                    "no_silent_message_loss",
+                    f"{device.name}: {entry.client_message_id[:8]} failed, {entry.failed_code}",
+                )
+            elif not history.was_outside(entry.chat_id, device.user_id):
+                history.violate(
+                    "no_silent_message_loss",
+                    f"{device.name}: {entry.client_message_id[:8]} was refused as NOT_A_MEMBER; they always were one",
+                )
+    for chat_id, standing in ending.store.counters.items():
+        if standing.dirty_at_ms is not None:
+            history.violate("quiescent_liveness", f"{chat_id} is still dirty: {standing}")
+    for partition, lag in ending.lag.items():
+        if lag:
+            history.violate("quiescent_liveness", f"{partition} has {lag} records that fanout did not commit")
+
+
+def dead_letters(ending: Ending) -> None:
+    """What cannot be read is buried, once or more, and nothing else ever is (I38, I39)."""
+    buried: dict[tuple[Partition, int], None] = {}
+    for record in ending.letters:
+        metadata = msgspec.json.decode(record.value or b"", type=LetterBody).dlq_metadata
+        buried[Partition(metadata.original_topic, metadata.original_partition), metadata.original_offset] = None
+    for partition, offset in ending.history.poison:
+        if (partition, offset) not in buried:
+            ending.history.violate(
+                "poison_pill_bounded", f"{partition.topic}/{partition.number}@{offset} has no letter"
+            )
+    for partition, offset in buried:
+        if (partition, offset) not in ending.history.poison:
+            ending.history.violate("transient_not_dlq", f"{partition.topic}/{partition.number}@{offset} was buried")
+
+
+def watermarks_catch_up(ending: Ending) -> None:
+    """What every device of a member has stored is acknowledged in the end: acks may be late, not lost."""
+    history = ending.history
+    for (chat_id, user_id), changes in history.roles.items():
+        newest = history.newest.get(chat_id, 0)
+        watermark = history.watermarks.get((user_id, chat_id), 0)
+        if changes[-1][1] is not None and watermark < newest <= history.cursors.get((user_id, chat_id), 0):
+            history.violate(
+                "watermarks_catch_up", f"{user_id} has {chat_id} up to #{newest}; the watermark stayed at {watermark}"
+            )
+
+
+def client_complete(ending: Ending) -> None:
+    """Every device of every current member holds exactly what the store holds, byte for byte."""
+    history = ending.history
+    for device in ending.devices:
+        for (chat_id, user_id), changes in history.roles.items():
+            if user_id != device.user_id or changes[-1][1] is None:
+                continue
+            held = device.messages.get(chat_id, {})
+            for sequence, slot in sorted(history.slots.get(chat_id, {}).items()):
+                if isinstance(slot, Message) and held.get(sequence) != slot:
+                    what = "differs from" if sequence in held else "lacks"
+                    history.violate("client_complete", f"{device.name} {what} {chat_id} #{sequence} after quiet time")
+                    break
+
+
+def _copied(history: History, entry: OutboxEntry, user_id: str) -> bool:
+    """Another sender used the same id in the same chat."""
+    drafts = history.sends.get((entry.chat_id, entry.client_message_id), [])
+    return any(draft.sender_id != user_id for draft in drafts)

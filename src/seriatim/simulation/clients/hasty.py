@@ -1,0 +1,76 @@
+"""A client that does not wait: several sends of one chat in flight on one connection must keep their order."""
+
+from collections.abc import Callable
+from random import Random
+
+from seriatim.protocol.codec import decode_server_frame, encode
+from seriatim.protocol.frames import ConnectionEstablished, MessageAck, SendMessage
+from seriatim.simulation.checks.history import History
+from seriatim.simulation.clients.link import Link
+from seriatim.simulation.loop import SimulatedLoop
+from seriatim.simulation.process import Process
+
+SENDS = 5
+
+
+class HastyClient:
+    """Connects once, sends everything at once, and goes when it is answered or cut off. It keeps nothing."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        user_id: str,
+        chat_id: str,
+        *,
+        random: Random,
+        history: History,
+        dial: Callable[["HastyClient"], None],
+    ) -> None:
+        self.name = "hasty"
+        self.user_id = user_id
+        self.device_id = "hasty"
+        self.process = Process(loop, self.name, random=random)
+        self.link: Link | None = None
+        self.sent: list[str] = []
+        self._chat_id = chat_id
+        self._random = random
+        self._history = history
+        self._dial = dial
+        self._acked: dict[str, int] = {}
+
+    def start(self) -> None:
+        self._dial(self)
+
+    def linked(self, link: Link) -> None:
+        self.link = link
+
+    def refused(self) -> None:
+        """It does not try again."""
+
+    def frame_arrived(self, link: Link, frame: bytes) -> None:
+        match decode_server_frame(frame):
+            case ConnectionEstablished():
+                for number in range(SENDS):
+                    self._send(link, f"hasty {number}")
+            case MessageAck(client_message_id=client_message_id, sequence=sequence, deduplicated=False):
+                self._acked[client_message_id] = sequence
+                self._check()
+            case _:
+                pass
+
+    def link_closed(self, link: Link) -> None:
+        self.link = None
+
+    def _send(self, link: Link, content: str) -> None:
+        text = f"{self._random.getrandbits(128):032x}"
+        client_message_id = f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
+        self.sent.append(client_message_id)
+        link.send(encode(SendMessage(client_message_id=client_message_id, chat_id=self._chat_id, content=content)))
+
+    def _check(self) -> None:
+        """An earlier send may fail; one that succeeds never stands behind a later one."""
+        sequences = [self._acked[each] for each in self.sent if each in self._acked]
+        if sequences != sorted(sequences):
+            self._history.violate(
+                "senders_order", f"one connection's sends to {self._chat_id} were placed as {sequences}"
+            )

@@ -1,0 +1,76 @@
+"""How far fanout is behind is asked beside everything else, and an answer that did not come is not made up."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from seriatim.domain import limits
+from seriatim.domain.errors import ServiceUnavailable
+from seriatim.engines.kafka.lag import LogState
+from seriatim.ports.event_log import MESSAGES, Partition
+from seriatim.runtime.server.lag_monitor import LagMonitor
+from seriatim.runtime.wiring.engine_set import NO_BACKLOG
+from tests.support.hand_clock import HandClock
+
+FOUND = LogState(
+    lag={Partition(MESSAGES, 1): 7}, ends={Partition(MESSAGES, 1): 9}, oldest_ms=4_000, letters=2, under_replicated=3
+)
+
+
+class Log:
+    """Answers when it is told to, with what it is told."""
+
+    def __init__(self) -> None:
+        self.answers: asyncio.Queue[LogState | ServiceUnavailable] = asyncio.Queue()
+        self.asked = asyncio.Semaphore(0)
+
+    async def look(self, *, timeout_s: float) -> LogState:
+        self.asked.release()
+        answer = await self.answers.get()
+        if isinstance(answer, ServiceUnavailable):
+            raise answer
+        return answer
+
+
+@asynccontextmanager
+async def watching(log: Log, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LagMonitor]:
+    monkeypatch.setattr(limits, "KAFKA_LAG_EVERY_S", 0.0)
+    monkeypatch.setattr(limits, "KAFKA_LAG_RETRY_S", 0.0)
+    watch = LagMonitor(log, HandClock(now_ms=10_000))
+    running = asyncio.create_task(watch.run())
+    try:
+        await log.asked.acquire()
+        yield watch
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def test_what_was_found_is_told_with_the_age_of_the_oldest_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log()
+    async with watching(log, monkeypatch) as watch:
+        assert watch.backlog == NO_BACKLOG
+        assert watch.answers
+        log.answers.put_nowait(FOUND)
+        await log.asked.acquire()
+        assert (watch.backlog.lag_records, watch.backlog.lag_s) == ({Partition(MESSAGES, 1): 7}, 6.0)
+        assert watch.backlog.ends == {Partition(MESSAGES, 1): 9}
+        assert (watch.backlog.letters, watch.backlog.under_replicated) == (2, 3)
+
+
+async def test_a_log_that_does_not_answer_leaves_no_number_of_before_and_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log()
+    async with watching(log, monkeypatch) as watch:
+        log.answers.put_nowait(FOUND)
+        await log.asked.acquire()
+        log.answers.put_nowait(ServiceUnavailable("away"))
+        await log.asked.acquire()
+        assert (watch.backlog, watch.answers) == (NO_BACKLOG, False)
+        log.answers.put_nowait(FOUND)
+        await log.asked.acquire()
+        assert watch.answers
+        assert watch.backlog.lag_s == 6.0
