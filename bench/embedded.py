@@ -154,8 +154,8 @@ def bare_groups(path: Path, chats: int, writers: int) -> float:
         changes: dict[bytes, bytes | None] = {}
         receipts = [put_message(disk, changes, counters, draft) for draft, _ in group]
         for chat_id, sequence in counters.items():
-            counter = msgspec.structs.replace(store_rules.NEW_STANDING, allocated=sequence)
-            changes[rows.counter_key(chat_id)] = rows.COUNTER.encode(CounterRow(standing=counter))
+            counter = msgspec.structs.replace(store_rules.NEW_COUNTER, allocated=sequence)
+            changes[rows.counter_key(chat_id)] = rows.COUNTER.encode(CounterRow(counter=counter))
         disk.write(changes)
         disk.sync()
         for (_, answer), receipt in zip(group, receipts, strict=True):

@@ -77,8 +77,8 @@ class GroupedLog:
             changes: dict[bytes, bytes | None] = {}
             receipts = [put_message(self._disk, changes, self._counters, draft) for draft, _, _ in group]
             for chat_id in dict.fromkeys(draft.chat_id for draft, _, _ in group):
-                counter = msgspec.structs.replace(store_rules.NEW_STANDING, allocated=self._counters[chat_id])
-                changes[rows.counter_key(chat_id)] = rows.COUNTER.encode(CounterRow(standing=counter))
+                counter = msgspec.structs.replace(store_rules.NEW_COUNTER, allocated=self._counters[chat_id])
+                changes[rows.counter_key(chat_id)] = rows.COUNTER.encode(CounterRow(counter=counter))
             self._disk.write(changes)
             self._disk.sync()
             answers = [(answer, receipt, asked) for (_, answer, asked), receipt in zip(group, receipts, strict=True)]

@@ -6,7 +6,7 @@ import msgspec
 
 from seriatim.domain.chat import Chat, ChatType, Membership, Role
 from seriatim.ports.catalog import Change
-from seriatim.ports.message_log import DeliveryState, SlotPage, Standing, Watermark
+from seriatim.ports.message_log import ChatCounter, DeliveryState, SlotPage, Watermark
 from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryUserChats
 from seriatim.simulation.stores.message_log import MemoryDeliveryState, MemoryMessageLog
 from seriatim.simulation.stores.tables import MemoryStore
@@ -166,9 +166,9 @@ class DatesAWatermarkByEveryAck(MemoryMessageLog):
 
 
 class TakesADamagedCounterForAMissingOne(MemoryMessageLog):
-    async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
+    async def counters(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, ChatCounter]:
         readable = [each for each in chat_ids if each not in self._store.unreadable]
-        return await super().standings(readable, timeout_s=timeout_s)
+        return await super().counters(readable, timeout_s=timeout_s)
 
 
 class ForgetsWhoLeft(MemoryMessageLog):

@@ -13,6 +13,7 @@ from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 from seriatim.ports.message_log import (
     Allocation,
     Cancelled,
+    ChatCounter,
     CounterRepair,
     DeliveryState,
     Entry,
@@ -23,7 +24,6 @@ from seriatim.ports.message_log import (
     SenderGone,
     SlotPage,
     SlotTaken,
-    Standing,
 )
 from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
 from seriatim.simulation.stores.message_log import MemoryDeliveryState, MemoryMessageLog
@@ -231,7 +231,9 @@ class StartsAMissingCounterAtZero(MemoryMessageLog):
         timeout_s: float,
     ) -> Allocation | PublishedAhead:
         if chat_id not in self._store.counters:
-            row = Standing(allocated=0, published_through=0, published_message=0, members_version=0, dirty_at_ms=None)
+            row = ChatCounter(
+                allocated=0, published_through=0, published_message=0, members_version=0, dirty_at_ms=None
+            )
             self._store.put_counter(chat_id, row)
         return await super().allocate(
             chat_id,
@@ -332,10 +334,10 @@ class TrustsTheCaller(MemoryCatalog):
 
 
 class KeepsTheVersion(MemoryStore):
-    def put_counter(self, chat_id: str, standing: Standing) -> None:
+    def put_counter(self, chat_id: str, counter: ChatCounter) -> None:
         row = self.counters.get(chat_id)
-        version = row.members_version if row else standing.members_version
-        super().put_counter(chat_id, msgspec.structs.replace(standing, members_version=version))
+        version = row.members_version if row else counter.members_version
+        super().put_counter(chat_id, msgspec.structs.replace(counter, members_version=version))
 
 
 class ReadsTheListFirst(MemoryRoster):

@@ -30,13 +30,13 @@ from tests.contract.store_data import (
     T_S,
     Rows,
     allocate,
+    counter,
     direct,
     error_of,
     eventually,
     found_group,
     group,
     rows_of,
-    standing,
     version_and_count,
 )
 from tests.contract.store_engines import StoreEngine
@@ -230,7 +230,7 @@ async def quiet_is_not_a_change_of_membership(store: StoreEngine) -> None:
         assert await rows_of(store) == before
     await handle.mute(CHAT, BOB, iso(LATER_MS), timeout_s=T_S)
     after = await rows_of(store)
-    assert (after.chat, after.standing) == (before.chat, before.standing)
+    assert (after.chat, after.counter) == (before.chat, before.counter)
     await store.lose_counter(CHAT)
     assert (await handle.mute(CHAT, BOB, None, timeout_s=T_S)).muted_until is None, "it needs no counter"
     await handle.create_direct(direct("chat_2", ANN), BOB, now_ms=NOW_MS, timeout_s=T_S)
@@ -247,7 +247,7 @@ async def members_are_as_of_now_and_nobody_is_in_an_unknown_chat(store: StoreEng
     for handle in (store.roster(), store.catalog()):
         members = await handle.members(CHAT, timeout_s=T_S)
         assert sorted(members.user_ids) == [ANN, BOB, CID]
-        row = await standing(store)
+        row = await counter(store)
         assert row is not None
         assert members.version == row.members_version
 

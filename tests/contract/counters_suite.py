@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from seriatim.domain.errors import CounterMissing, RowUnreadable
-from seriatim.ports.message_log import Allocation, DirtyChat, PublishedAhead, Standing, Watermark
+from seriatim.ports.message_log import Allocation, ChatCounter, DirtyChat, PublishedAhead, Watermark
 from tests.contract.store_data import (
     ANN,
     BOB,
@@ -14,9 +14,9 @@ from tests.contract.store_data import (
     NOW_MS,
     T_S,
     allocate,
+    counter,
     eventually,
     found_group,
-    standing,
     write_something,
 )
 from tests.contract.store_engines import StoreEngine
@@ -60,19 +60,19 @@ async def an_allocation_marks_what_is_published_and_since_when_the_chat_is_dirty
     `published_message` is the last of those messages: 0 when there is none, None when its writer did not know.
     """
     await found_group(store)
-    before = await standing(store)
+    before = await counter(store)
     assert before is not None
     version = before.members_version
-    assert before == Standing(
+    assert before == ChatCounter(
         allocated=0, published_through=0, published_message=0, members_version=version, dirty_at_ms=None
     )
     await allocate(store.log(), 3, now_ms=NOW_MS + 1)
     await allocate(store.log(), 1, through=3, last=2, now_ms=NOW_MS + 9)
-    assert await standing(store) == Standing(
+    assert await counter(store) == ChatCounter(
         allocated=4, published_through=3, published_message=2, members_version=version, dirty_at_ms=NOW_MS + 9
     )
     await allocate(store.log(), 2, through=3, last=None, now_ms=NOW_MS + 12)
-    assert await standing(store) == Standing(
+    assert await counter(store) == ChatCounter(
         allocated=6, published_through=3, published_message=None, members_version=version, dirty_at_ms=NOW_MS + 9
     )
 
@@ -85,10 +85,10 @@ async def who_is_behind_another_owner_gets_nothing(store: StoreEngine) -> None:
     await found_group(store)
     await allocate(store.log(), 5)
     await allocate(store.log(), 1, through=5, last=4)
-    before = await standing(store)
+    before = await counter(store)
     ahead = PublishedAhead(published_through=5, published_message=4)
     assert await allocate(store.log(), 1, through=4, last=4) == ahead
-    assert await standing(store) == before
+    assert await counter(store) == before
     assert isinstance(await allocate(store.log(), 1, through=5, last=4), Allocation)
 
 
@@ -100,17 +100,17 @@ async def without_a_counter_row_nothing_is_allocated(store: StoreEngine) -> None
     for chat_id in (CHAT, "chat_never_created"):
         with pytest.raises(CounterMissing):
             await allocate(store.log(), chat_id=chat_id)
-        assert await standing(store, chat_id) is None
+        assert await counter(store, chat_id) is None
     assert isinstance(await allocate(store.log(), chat_id="chat_2"), Allocation)
 
 
-async def standings_are_as_of_now(store: StoreEngine) -> None:
+async def counters_are_as_of_now(store: StoreEngine) -> None:
     """Counter rows as of now; chats without one are left out."""
     for chat_id in ("chat_1", "chat_2", "chat_3"):
         await found_group(store, chat_id)
     await allocate(store.log(), 7, chat_id="chat_3")
     await store.lose_counter("chat_2")
-    found = await store.log().standings(["chat_3", "chat_2", "chat_1", "chat_none"], timeout_s=T_S)
+    found = await store.log().counters(["chat_3", "chat_2", "chat_1", "chat_none"], timeout_s=T_S)
     assert {chat_id: row.allocated for chat_id, row in found.items()} == {"chat_1": 0, "chat_3": 7}
 
 
@@ -121,8 +121,8 @@ async def a_counter_that_cannot_be_read_is_not_taken_for_a_missing_one(store: St
     await store.damage_counter("chat_1")
     for asked in (["chat_1"], ["chat_2", "chat_1"]):
         with pytest.raises(RowUnreadable):
-            await store.log().standings(asked, timeout_s=T_S)
-    assert list(await store.log().standings(["chat_2"], timeout_s=T_S)) == ["chat_2"]
+            await store.log().counters(asked, timeout_s=T_S)
+    assert list(await store.log().counters(["chat_2"], timeout_s=T_S)) == ["chat_2"]
 
 
 async def the_highest_watermark_counts_former_members_too(store: StoreEngine) -> None:
@@ -145,11 +145,11 @@ async def a_flush_cleans_a_chat_that_is_published_to_its_end(store: StoreEngine)
     log = store.log()
     await allocate(log, 3)
     assert await log.flush(CHAT, published_through=3, published_message=2, timeout_s=T_S)
-    row = await standing(store)
+    row = await counter(store)
     assert row is not None
     assert (row.allocated, row.published_through, row.published_message, row.dirty_at_ms) == (3, 3, 2, None)
     await allocate(log, 1, through=3, last=2, now_ms=NOW_MS + 50)
-    again = await standing(store)
+    again = await counter(store)
     assert again is not None
     assert again.dirty_at_ms == NOW_MS + 50
 
@@ -160,13 +160,13 @@ async def a_flush_refuses_while_something_may_be_unpublished(store: StoreEngine)
     log = store.log()
     await allocate(log, 3)
     await allocate(log, 2, through=3, last=3)
-    before = await standing(store)
+    before = await counter(store)
     for through in (2, 3, 4):
         assert not await log.flush(CHAT, published_through=through, published_message=through, timeout_s=T_S)
-    assert await standing(store) == before
+    assert await counter(store) == before
     await store.lose_counter(CHAT)
     assert not await log.flush(CHAT, published_through=5, published_message=5, timeout_s=T_S)
-    assert await standing(store) is None
+    assert await counter(store) is None
 
 
 async def a_flush_never_lowers_the_published_mark(store: StoreEngine) -> None:
@@ -174,9 +174,9 @@ async def a_flush_never_lowers_the_published_mark(store: StoreEngine) -> None:
     await found_group(store)
     await store.lose_counter(CHAT)
     assert await _recover(store, 36)  # published through 38: a repair that chose its numbers badly
-    before = await standing(store)
+    before = await counter(store)
     assert not await store.log().flush(CHAT, published_through=36, published_message=36, timeout_s=T_S)
-    assert await standing(store) == before
+    assert await counter(store) == before
 
 
 async def dirty_chats_are_found_oldest_first(store: StoreEngine) -> None:
@@ -276,8 +276,8 @@ async def a_lost_counter_is_recovered_once(store: StoreEngine) -> None:
     rivals = range(40, 45)
     created = await asyncio.gather(*(_recover(store, allocated) for allocated in rivals))
     assert sorted(created) == [False] * 4 + [True]
-    row, chosen = await standing(store), rivals[created.index(True)]
-    assert row == Standing(
+    row, chosen = await counter(store), rivals[created.index(True)]
+    assert row == ChatCounter(
         allocated=chosen, published_through=38, published_message=37, members_version=9, dirty_at_ms=NOW_MS
     )
     granted = await allocate(store.log(), 1, through=38, last=37)
@@ -288,9 +288,9 @@ async def a_counter_that_is_there_is_not_recovered(store: StoreEngine) -> None:
     """An existing row stays untouched, and False is returned."""
     await found_group(store)
     await allocate(store.log(), 3)
-    before = await standing(store)
+    before = await counter(store)
     assert not await _recover(store, 40)
-    assert await standing(store) == before
+    assert await counter(store) == before
 
 
 async def a_counter_recovered_with_all_published_is_clean(store: StoreEngine) -> None:
@@ -298,7 +298,7 @@ async def a_counter_recovered_with_all_published_is_clean(store: StoreEngine) ->
     await found_group(store)
     await store.lose_counter(CHAT)
     assert await _recover(store, 38)
-    row = await standing(store)
+    row = await counter(store)
     assert row is not None
     assert row.dirty_at_ms is None
 
@@ -316,7 +316,7 @@ async def a_counter_is_raised_and_never_lowered(store: StoreEngine) -> None:
     assert isinstance(granted, Allocation)
     assert granted.first == 10
     assert not await repair.raise_counter("chat_none", allocated=9, now_ms=NOW_MS, timeout_s=T_S)
-    assert await standing(store, "chat_none") is None
+    assert await counter(store, "chat_none") is None
 
 
 async def _recover(store: StoreEngine, allocated: int) -> bool:

@@ -19,7 +19,7 @@ from seriatim.domain.sharding import partition
 from seriatim.ports import atomic_store as port
 from seriatim.ports.atomic_store import Step
 from seriatim.ports.event_log import MESSAGES, Event, Record
-from seriatim.ports.message_log import Key, Standing
+from seriatim.ports.message_log import ChatCounter, Key
 from tests.contract.event_engines import Suite, until
 from tests.contract.one_step_engines import PARTITIONS, SOON_S, OneStepEngine
 from tests.contract.store_data import (
@@ -32,12 +32,12 @@ from tests.contract.store_data import (
     NOW_S,
     T_S,
     all_slots,
+    counter,
     entry,
     found_group,
     key_of,
     message,
     seal,
-    standing,
     store_messages,
 )
 
@@ -66,7 +66,7 @@ async def all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies(en
         names = [each.client_message_id for each in mine]
         found = await engine.store.log().lookup(chat_id, names, [], timeout_s=T_S)
         assert found.keys == {each.client_message_id: key_of(each) for each in mine}
-        assert found.standing == stand_at(2)
+        assert found.counter == counter_at(2)
         places = [(each.partition.number, each.value) for each in engine.events() if each.key == chat_id.encode()]
         number = partition(chat_id, PARTITIONS[MESSAGES])
         assert places == [(number, each.message_id.encode()) for each in mine]
@@ -80,13 +80,13 @@ async def a_step_finds_its_own_changes(engine: OneStepEngine) -> None:
 
     def take(step: Step) -> None:
         step.expect([(CHAT, "key-1")])
-        found.extend((step.key(CHAT, "key-1"), step.standing(CHAT)))
+        found.extend((step.key(CHAT, "key-1"), step.counter(CHAT)))
         add(step, message(1))
-        found.extend((step.key(CHAT, "key-1"), step.standing(CHAT)))
+        found.extend((step.key(CHAT, "key-1"), step.counter(CHAT)))
         found.extend(step.is_member(CHAT, user_id) for user_id in (ANN, BOB, DAN))
 
     assert await ask(engine, take) is None
-    assert found == [None, stand_at(0), key_of(message(1)), stand_at(1), True, True, False]
+    assert found == [None, counter_at(0), key_of(message(1)), counter_at(1), True, True, False]
 
 
 @SUITE.promise
@@ -99,7 +99,7 @@ async def steps_and_other_changes_do_not_come_between_each_other(engine: OneStep
     numbers: list[int] = []
 
     def next_one(step: Step) -> None:
-        row = step.standing(CHAT)
+        row = step.counter(CHAT)
         assert row is not None
         numbers.append(row.allocated + 1)
         add(step, message(row.allocated + 1))
@@ -111,7 +111,7 @@ async def steps_and_other_changes_do_not_come_between_each_other(engine: OneStep
         joining.remove_member(CHAT, CID, by=ANN, now_ms=NOW_MS, timeout_s=T_S),
     )
     assert sorted(numbers) == list(range(1, 11))
-    assert await standing(engine.store) == msgspec.structs.replace(stand_at(10), members_version=2)
+    assert await counter(engine.store) == msgspec.structs.replace(counter_at(10), members_version=2)
     assert [each.value for each in engine.events()] == [message(each).message_id.encode() for each in range(1, 11)]
 
 
@@ -134,10 +134,10 @@ async def a_counter_that_is_missing_or_below_its_slots_is_not_trusted(engine: On
         await found_group(engine.store, chat_id)
     await seal(engine.store.log(), 5)
     await engine.store.lose_counter("chat_2")
-    found: list[Standing | None] = []
+    found: list[ChatCounter | None] = []
     asked = (*CHATS, "chat_none")
-    assert await ask(engine, lambda step: found.extend(step.standing(each) for each in asked)) is None
-    assert found == [None, None, stand_at(0), None]
+    assert await ask(engine, lambda step: found.extend(step.counter(each) for each in asked)) is None
+    assert found == [None, None, counter_at(0), None]
 
 
 @SUITE.promise
@@ -180,7 +180,7 @@ async def a_row_that_cannot_be_read_costs_its_own_chat_only(engine: OneStepEngin
     def take(step: Step) -> None:
         step.expect([(CHAT, "key-1"), ("chat_2", "key-1")])
         try:
-            step.standing(CHAT)
+            step.counter(CHAT)
         except SeriatimError as error:
             asked.append(type(error))
         add(step, message(1, chat_id="chat_2"))
@@ -242,7 +242,7 @@ async def who_is_answered_may_ask_again_from_within(engine: OneStepEngine) -> No
     engine.steps().ask(lambda step: add(step, message(1)), again, deadline=soon())
     await until(engine, lambda: len(answers) == 4, "four answers")
     assert answers == [None] * 4
-    assert await standing(engine.store) == stand_at(4)
+    assert await counter(engine.store) == counter_at(4)
 
 
 @SUITE.promise
@@ -295,7 +295,7 @@ async def a_step_of_unknown_outcome_is_there_as_a_whole_or_not_at_all(engine: On
     assert await ask(engine, lambda step: None) is None
     left = [each.sequence for each in await all_slots(engine.store)]
     assert left in ([], [1, 2])
-    assert await standing(engine.store) == stand_at(len(left))
+    assert await counter(engine.store) == counter_at(len(left))
     assert [each.value for each in engine.events()] == [message(each).message_id.encode() for each in left]
 
 
@@ -370,15 +370,15 @@ def soon() -> float:
 def add(step: Step, *messages: Message, expires_at_s: int = NOW_S + limits.KEY_LIFETIME_S) -> None:
     """Messages at the end of their chats, each with the counter row."""
     for each in messages:
-        row = step.standing(each.chat_id)
+        row = step.counter(each.chat_id)
         assert row is not None
         step.add(entry(each, expires_at_s=expires_at_s), Event(key=each.chat_id, value=each.message_id.encode()))
         marks = {"allocated": each.sequence, "published_through": each.sequence, "published_message": each.sequence}
-        step.stand(each.chat_id, msgspec.structs.replace(row, **marks))
+        step.put_counter(each.chat_id, msgspec.structs.replace(row, **marks))
 
 
-def stand_at(sequence: int) -> Standing:
-    return Standing(
+def counter_at(sequence: int) -> ChatCounter:
+    return ChatCounter(
         allocated=sequence,
         published_through=sequence,
         published_message=sequence,

@@ -21,6 +21,7 @@ from tests.contract.store_data import (
     T_S,
     all_slots,
     allocate,
+    counter,
     entry,
     error_of,
     found_group,
@@ -28,7 +29,6 @@ from tests.contract.store_data import (
     message,
     persist,
     seal,
-    standing,
     store_messages,
     write_something,
 )
@@ -49,9 +49,9 @@ async def a_lookup_sees_all_that_was_committed_before_it(store: StoreEngine) -> 
     found = await store.log().lookup(CHAT, [stored.client_message_id, "key-none"], [ANN, CID, DAN], timeout_s=T_S)
     assert found.keys == {stored.client_message_id: key_of(stored)}
     assert found.roles == {ANN: Role.OWNER, CID: Role.MEMBER}
-    assert found.standing == await standing(store)
-    assert found.standing is not None
-    assert found.standing.allocated == 3
+    assert found.counter == await counter(store)
+    assert found.counter is not None
+    assert found.counter.allocated == 3
 
 
 async def a_lookup_shows_expired_keys_and_misses_a_lost_counter(store: StoreEngine) -> None:
@@ -64,7 +64,7 @@ async def a_lookup_shows_expired_keys_and_misses_a_lost_counter(store: StoreEngi
     found = await store.log().lookup(CHAT, [stored.client_message_id], [BOB, CID], timeout_s=T_S)
     assert found.keys == {stored.client_message_id: key_of(stored, expires_at_s=NOW_S - 1)}
     assert found.roles == {CID: Role.MEMBER}
-    assert found.standing is None
+    assert found.counter is None
 
 
 async def keys_of_one_chat_mean_nothing_in_another(store: StoreEngine) -> None:
@@ -351,7 +351,7 @@ async def a_call_without_time_left_ends_at_once(store: StoreEngine) -> None:
         lambda: log.read(CHAT, after=0, limit=1, timeout_s=0),
         lambda: log.read_back(CHAT, before=2, limit=1, timeout_s=0),
         lambda: log.newest_message(CHAT, at_most=1, timeout_s=0),
-        lambda: log.standings([CHAT], timeout_s=0),
+        lambda: log.counters([CHAT], timeout_s=0),
         lambda: log.flush(CHAT, published_through=0, published_message=0, timeout_s=0),
         lambda: log.dirty(before_ms=NOW_MS, limit=1, timeout_s=0),
         lambda: log.role(CHAT, ANN, timeout_s=0),

@@ -12,7 +12,7 @@ from seriatim.domain.chat import Chat, ChatType, Membership
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.message import TEXT, Message, Slot, content_digest
 from seriatim.domain.times import iso
-from seriatim.ports.message_log import Allocation, Cancelled, Entry, Key, MessageLog, PublishedAhead, Standing
+from seriatim.ports.message_log import Allocation, Cancelled, ChatCounter, Entry, Key, MessageLog, PublishedAhead
 from tests.contract.store_engines import StoreEngine
 
 T_S = 5.0
@@ -32,7 +32,7 @@ class Rows(msgspec.Struct, frozen=True):
 
     chat: Chat | None
     members: dict[str, Membership | None]
-    standing: Standing | None
+    counter: ChatCounter | None
 
 
 def group(chat_id: str = CHAT, created_by: str = ANN) -> Chat:
@@ -130,14 +130,14 @@ async def all_slots(store: StoreEngine, chat_id: str = CHAT) -> list[Slot]:
     return found
 
 
-async def standing(store: StoreEngine, chat_id: str = CHAT) -> Standing | None:
-    return (await store.log().standings([chat_id], timeout_s=T_S)).get(chat_id)
+async def counter(store: StoreEngine, chat_id: str = CHAT) -> ChatCounter | None:
+    return (await store.log().counters([chat_id], timeout_s=T_S)).get(chat_id)
 
 
 async def rows_of(store: StoreEngine) -> Rows:
     handle = store.catalog()
     members = {each: await handle.membership(CHAT, each, timeout_s=T_S) for each in (ANN, BOB, CID, DAN)}
-    return Rows(await handle.chat(CHAT, timeout_s=T_S), members, await standing(store))
+    return Rows(await handle.chat(CHAT, timeout_s=T_S), members, await counter(store))
 
 
 async def version_and_count(store: StoreEngine) -> tuple[int, int]:

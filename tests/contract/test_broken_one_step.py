@@ -8,7 +8,7 @@ import pytest
 from seriatim.domain.errors import InternalError, SeriatimError
 from seriatim.ports.atomic_store import Step
 from seriatim.ports.event_log import Event
-from seriatim.ports.message_log import Entry, Key, Standing
+from seriatim.ports.message_log import ChatCounter, Entry, Key
 from seriatim.simulation.stores import atomic_store as memory
 from seriatim.simulation.stores.atomic_store import Answer, MemoryOneStep, MemoryStep, Take
 from seriatim.simulation.stores.event_log import MemoryBroker
@@ -48,7 +48,7 @@ class LosingEvents(Breaking):
 class LosingCounters(Breaking):
     class step(MemoryStep):
         def write(self, broker: MemoryBroker, now_ms: int) -> None:
-            self.standings.clear()
+            self.counters.clear()
             super().write(broker, now_ms)
 
 
@@ -91,14 +91,14 @@ class FailingTogether(Breaking):
 
 class HidingTheDamaged(Breaking):
     class step(MemoryStep):
-        def standing(self, chat_id: str) -> Standing | None:
-            return None if chat_id in self._store.unreadable else super().standing(chat_id)
+        def counter(self, chat_id: str) -> ChatCounter | None:
+            return None if chat_id in self._store.unreadable else super().counter(chat_id)
 
 
 class TrustingEveryCounter(Breaking):
     class step(MemoryStep):
-        def standing(self, chat_id: str) -> Standing | None:
-            return self.standings.get(chat_id) or self._store.counters.get(chat_id)
+        def counter(self, chat_id: str) -> ChatCounter | None:
+            return self.counters.get(chat_id) or self._store.counters.get(chat_id)
 
 
 class KnowingEverybody(Breaking):
@@ -142,7 +142,7 @@ class StandingOnOldRows(Breaking):
 
             def outdated(step: Step) -> None:
                 for chat_id, row in seen.items():
-                    step.stand(chat_id, row)
+                    step.put_counter(chat_id, row)
                 take(step)
 
             super().ask(outdated, answer, deadline=deadline)

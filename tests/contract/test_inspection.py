@@ -62,8 +62,8 @@ async def test_chats_their_members_and_counters_are_shown_once(inspected: Inspec
     listed = [UserChat(user_id, chat_id) for chat_id, user_id in belonging]
     assert sorted(await every(inspection.user_chats()), key=str) == sorted(listed, key=str)
     assert await every(inspection.pairs()) == [Pair(pair_key(ANN, BOB), DIRECT)]
-    counters = {row.chat_id: row.standing for row in await every(inspection.counters())}
-    assert counters == await town.log.standings([GROUP, DIRECT, EMPTY], timeout_s=T_S)
+    counters = {row.chat_id: row.counter for row in await every(inspection.counters())}
+    assert counters == await town.log.counters([GROUP, DIRECT, EMPTY], timeout_s=T_S)
 
 
 async def test_messages_their_keys_and_watermarks_are_shown_once(inspected: Inspected) -> None:
@@ -163,8 +163,8 @@ async def test_one_row_is_what_the_iteration_shows(inspected: Inspected) -> None
     _, inspection = inspected
     for chat in await every(inspection.chats()):
         assert await inspection.chat(chat.chat_id) == chat
-    for counter in await every(inspection.counters()):
-        assert await inspection.counter(counter.chat_id) == counter.standing
+    for row in await every(inspection.counters()):
+        assert await inspection.counter(row.chat_id) == row.counter
     for member in await every(inspection.memberships()):
         assert await inspection.membership(member.chat_id, member.user_id) == member
         assert await inspection.has_user_chat(member.user_id, member.chat_id)

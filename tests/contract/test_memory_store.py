@@ -12,7 +12,7 @@ from seriatim.domain.errors import CounterMissing, InternalError, OutcomeUnknown
 from seriatim.domain.message import Message, Slot
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.ports.message_log import Allocation, Cancelled, DirtyChat, SenderGone, SlotTaken, Standing
+from seriatim.ports.message_log import Allocation, Cancelled, ChatCounter, DirtyChat, SenderGone, SlotTaken
 from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster
 from seriatim.simulation.stores.message_log import MemoryMessageLog
 from seriatim.simulation.stores.tables import MemoryStore, StoreWatcher
@@ -28,6 +28,7 @@ from tests.contract.store_data import (
     T_S,
     all_slots,
     allocate,
+    counter,
     entry,
     error_of,
     found_group,
@@ -35,7 +36,6 @@ from tests.contract.store_data import (
     message,
     persist,
     seal,
-    standing,
 )
 from tests.contract.store_engines import MemoryEngine
 
@@ -100,7 +100,7 @@ async def test_what_was_applied_stays_when_the_response_is_lost(engine: MemoryEn
         await allocate(deaf, 1)
     with pytest.raises(OutcomeUnknown):
         await persist(deaf, entry(stored))
-    row = await standing(engine)
+    row = await counter(engine)
     assert row is not None
     assert row.allocated == 1
     assert await all_slots(engine) == [stored]
@@ -143,7 +143,7 @@ async def test_the_dirty_index_lags_behind_the_counter(engine: MemoryEngine) -> 
     wire, log = SlowWire(), engine.log()
     allocation = asyncio.create_task(allocate(MemoryMessageLog(engine.store, wire)))
     await wire.applied.wait()
-    row = await standing(engine)
+    row = await counter(engine)
     assert row is not None
     assert row.dirty_at_ms == NOW_MS
     assert await log.dirty(before_ms=LATER_MS, limit=10, timeout_s=T_S) == []
@@ -247,16 +247,14 @@ async def test_a_malformed_request_is_our_bug_and_writes_nothing(engine: MemoryE
             CHAT, [f"k{n}" for n in range(limits.LOOKUP_KEYS_MAX)], [], timeout_s=T_S
         ),
         "a key looked up twice": lambda: log.lookup(CHAT, ["k", "k"], [], timeout_s=T_S),
-        "too many standings": lambda: log.standings(
-            [f"c{n}" for n in range(limits.LOOKUP_KEYS_MAX + 1)], timeout_s=T_S
-        ),
+        "too many counters": lambda: log.counters([f"c{n}" for n in range(limits.LOOKUP_KEYS_MAX + 1)], timeout_s=T_S),
     }
-    before = await standing(engine)
+    before = await counter(engine)
     for name, attempt in malformed.items():
         assert await error_of(attempt) is InternalError, name
     assert await persist(log, *[entry(each) for each in fifty[:49]]) is None
     assert await all_slots(engine) == fifty[:49]
-    assert await standing(engine) == before
+    assert await counter(engine) == before
 
 
 async def test_a_page_ends_where_the_limit_is_reached_without_a_look_beyond(engine: MemoryEngine) -> None:
@@ -290,8 +288,8 @@ async def test_a_watcher_hears_every_write_in_order() -> None:
         def allocated(self, chat_id: str, first: int, last: int) -> None:
             heard.append((chat_id, first, last))
 
-        def counter_changed(self, chat_id: str, standing: Standing | None) -> None:
-            heard.append(standing and standing.allocated)
+        def counter_changed(self, chat_id: str, counter: ChatCounter | None) -> None:
+            heard.append(counter and counter.allocated)
 
         def watermark(self, user_id: str, chat_id: str, sequence: int) -> None:
             heard.append((user_id, sequence))

@@ -24,7 +24,7 @@ from seriatim.durability.publish import ChatPublisher
 from seriatim.durability.slots import SlotWriter
 from seriatim.durability.stable_prefix import PrefixReader
 from seriatim.ports.event_log import MEMBERSHIPS, MESSAGES, Partition, Record
-from seriatim.ports.message_log import Key, Standing
+from seriatim.ports.message_log import ChatCounter, Key
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import EPOCH_MS, Process
 from tests.support.bench_engines import OnMemory
@@ -104,7 +104,7 @@ class Bench(OnMemory):
 
     def set_counter(self, chat_id: str, allocated: int, *, published: int) -> None:
         dirty_at_ms = self.now_ms() if allocated > published else None
-        row = Standing(
+        row = ChatCounter(
             allocated=allocated,
             published_through=published,
             published_message=self.last_message(chat_id, published),
@@ -170,7 +170,7 @@ class Bench(OnMemory):
     def now_ms(self) -> int:
         return EPOCH_MS + int(self.loop.time() * 1000)
 
-    def counter(self, chat_id: str = CHAT) -> Standing:
+    def counter(self, chat_id: str = CHAT) -> ChatCounter:
         return self.store.counters[chat_id]
 
     def slots(self, chat_id: str = CHAT) -> dict[int, Slot]:

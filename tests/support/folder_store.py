@@ -14,7 +14,7 @@ from seriatim.engines.embedded.storage.disk import Changes, Disk
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.rows import CounterRow, WatermarkRow
 from seriatim.engines.embedded.storage.writer import Writer, _Job
-from seriatim.ports.message_log import Key, Standing
+from seriatim.ports.message_log import ChatCounter, Key
 from seriatim.simulation.loop import SimulatedLoop
 
 Id = TypeVar("Id")
@@ -71,11 +71,11 @@ class FolderStore:
             rows.KEY.encode,
             rows.KEY.decode,
         )
-        self.counters: RowsById[str, Standing] = RowsById(
+        self.counters: RowsById[str, ChatCounter] = RowsById(
             self.disk,
             rows.counter_key,
-            lambda standing: rows.COUNTER.encode(CounterRow(standing=standing)),
-            lambda row: rows.COUNTER.decode(row).standing,
+            lambda counter: rows.COUNTER.encode(CounterRow(counter=counter)),
+            lambda row: rows.COUNTER.decode(row).counter,
         )
         self.watermarks: RowsById[tuple[str, str], int] = RowsById(
             self.disk,
@@ -99,8 +99,8 @@ class FolderStore:
     def slots(self, chat_id: str) -> "SlotRows":
         return SlotRows(self.disk, rows.slots_prefix(chat_id))
 
-    def put_counter(self, chat_id: str, standing: Standing) -> None:
-        self.counters[chat_id] = standing
+    def put_counter(self, chat_id: str, counter: ChatCounter) -> None:
+        self.counters[chat_id] = counter
 
     def index_dirty(self, chat_id: str) -> None:
         dirty_at_ms = self.counters[chat_id].dirty_at_ms

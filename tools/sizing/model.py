@@ -15,7 +15,7 @@ from seriatim.domain.message import TEXT, Message, content_digest
 from seriatim.domain.times import iso
 from seriatim.engines.dynamodb.rows import chats, messages
 from seriatim.engines.redis.push_envelope import encode_parcel
-from seriatim.ports.message_log import Entry, Standing
+from seriatim.ports.message_log import ChatCounter, Entry
 from seriatim.ports.push import Delivery
 
 KB = 1024
@@ -156,7 +156,7 @@ def row_sizes(load: Load) -> Mapping[str, int]:
     """Bytes by table, of the rows that a send reads or writes."""
     message = sample(load)
     entry = Entry(message=message, content_sha256=content_digest(message.content), expires_at_s=_NOW_MS // 1000)
-    standing = Standing(
+    counter = ChatCounter(
         allocated=message.sequence,
         published_through=message.sequence - 1,
         published_message=message.sequence - 1,
@@ -174,7 +174,7 @@ def row_sizes(load: Load) -> Mapping[str, int]:
     return {
         "messages": row_bytes(messages.message_item(message)),
         "idempotency_keys": row_bytes(messages.key_item(entry)),
-        "chat_counters": row_bytes(messages.counter_item(message.chat_id, standing, user_ids, _NOW_MS)),
+        "chat_counters": row_bytes(messages.counter_item(message.chat_id, counter, user_ids, _NOW_MS)),
         "chat_memberships": row_bytes(chats.membership_item(member)),
     }
 

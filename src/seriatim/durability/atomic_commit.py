@@ -32,7 +32,7 @@ from seriatim.durability.pipeline import Pending
 from seriatim.ports.atomic_store import OneStep, Step
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import Event
-from seriatim.ports.message_log import Entry, Standing
+from seriatim.ports.message_log import ChatCounter, Entry
 
 Outcome = Receipt | SeriatimError
 
@@ -230,22 +230,22 @@ class _Batch:
 
     def _begun(self, chat_id: str) -> "_Chat | None":
         if chat_id not in self._chats:
-            self._chats[chat_id] = _chat(self._step.standing(chat_id))
+            self._chats[chat_id] = _chat(self._step.counter(chat_id))
         return self._chats[chat_id]
 
     def _leave(self, chat_id: str, error: RowUnreadable) -> None:
         """What this step has stored of the chat stays; what follows goes the long way, so that the order holds."""
-        self._stand(chat_id, self._chats.get(chat_id))
+        self._put_counter(chat_id, self._chats.get(chat_id))
         self._chats[chat_id] = None
         self.unreadable[chat_id] = error
 
     def finish(self) -> None:
         for chat_id, chat in self._chats.items():
-            self._stand(chat_id, chat)
+            self._put_counter(chat_id, chat)
 
-    def _stand(self, chat_id: str, chat: "_Chat | None") -> None:
+    def _put_counter(self, chat_id: str, chat: "_Chat | None") -> None:
         if chat is not None and (added := chat.last - chat.before.allocated):
-            self._step.stand(chat_id, chat.standing())
+            self._step.put_counter(chat_id, chat.counter())
             self.stored[chat_id] = added
 
     def _store(self, draft: Draft, digest: str, chat: "_Chat") -> Receipt:
@@ -288,13 +288,13 @@ class _Chat:
 
     __slots__ = ("before", "last", "last_message")
 
-    def __init__(self, before: Standing) -> None:
+    def __init__(self, before: ChatCounter) -> None:
         self.before = before
         self.last = before.allocated
         self.last_message = before.published_message
 
-    def standing(self) -> Standing:
-        return Standing(
+    def counter(self) -> ChatCounter:
+        return ChatCounter(
             allocated=self.last,
             published_through=self.last,
             published_message=self.last_message,
@@ -303,8 +303,8 @@ class _Chat:
         )
 
 
-def _chat(standing: Standing | None) -> _Chat | None:
+def _chat(counter: ChatCounter | None) -> _Chat | None:
     """None for a chat without a counter, or of which something is not published."""
-    if standing is None or standing.published_through < standing.allocated:
+    if counter is None or counter.published_through < counter.allocated:
         return None
-    return _Chat(standing)
+    return _Chat(counter)

@@ -26,7 +26,7 @@ from seriatim.ports.catalog import UserChats
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
 from seriatim.ports.event_log import EventWriter
-from seriatim.ports.message_log import MessageLog, Standing
+from seriatim.ports.message_log import ChatCounter, MessageLog
 
 
 class Ingest:
@@ -109,8 +109,8 @@ class Ingest:
     async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
         """The stored marks; for chats active here the pipeline knows better. What cannot be read is left out."""
         deadline = Deadline(self._clock, self._clock.monotonic() + timeout_s)
-        standings = await self._standings(chat_ids, deadline)
-        heads = {chat_id: standing.published_through for chat_id, standing in standings.items()}
+        counters = await self._counters(chat_ids, deadline)
+        heads = {chat_id: counter.published_through for chat_id, counter in counters.items()}
         for chat_id in chat_ids:
             if chat_id in self._pipelines and chat_id in heads:
                 heads[chat_id] = max(heads[chat_id], self._pipelines[chat_id].publisher.mark)
@@ -119,18 +119,18 @@ class Ingest:
     async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
         return {} if self._user_chats is None else await self._user_chats.joined(since, timeout_s=timeout_s)
 
-    async def _standings(self, chat_ids: Sequence[str], deadline: Deadline) -> Mapping[str, Standing]:
+    async def _counters(self, chat_ids: Sequence[str], deadline: Deadline) -> Mapping[str, ChatCounter]:
         """Of all chats at once; halved when a row among them cannot be read, until that chat is alone."""
         try:
-            return await self._log.standings(chat_ids, timeout_s=deadline.room(limits.PERSIST_DEADLINE_S))
+            return await self._log.counters(chat_ids, timeout_s=deadline.room(limits.PERSIST_DEADLINE_S))
         except RowUnreadable as error:
             if len(chat_ids) == 1:
                 self._observe.row_unreadable(chat_ids[0], error)
                 return {}
         middle = len(chat_ids) // 2
         return {
-            **await self._standings(chat_ids[:middle], deadline),
-            **await self._standings(chat_ids[middle:], deadline),
+            **await self._counters(chat_ids[:middle], deadline),
+            **await self._counters(chat_ids[middle:], deadline),
         }
 
     @property

@@ -207,9 +207,9 @@ class ChatPipeline:
         )
         now_s = self._clock.now_ms() // 1000
         verdicts = [judge(pending.draft, pending.digest, found, now_s) for pending in batch]
-        if found.standing is None:
+        if found.counter is None:
             return self._halted(verdicts)
-        self.publisher.adopt(found.standing.published_through, found.standing.published_message)
+        self.publisher.adopt(found.counter.published_through, found.counter.published_message)
         return verdicts
 
     def _halted(self, verdicts: Sequence[Verdict]) -> list[Verdict]:

@@ -115,16 +115,16 @@ class ChatPublisher:
         """
         version = 0
         if any(isinstance(slot, Message) for slot in slots):
-            standings = await persistently(
-                lambda room: self._log.standings([self.chat_id], timeout_s=room),
+            counters = await persistently(
+                lambda room: self._log.counters([self.chat_id], timeout_s=room),
                 deadline=deadline,
                 clock=self._clock,
                 observe=self._observe,
                 reads=True,
             )
-            if self.chat_id not in standings:
+            if self.chat_id not in counters:
                 raise ServiceUnavailable("this chat's counter is missing")
-            version = standings[self.chat_id].members_version
+            version = counters[self.chat_id].members_version
         return [
             self._own.get(slot.sequence) or Outgoing(slot=slot, members_version=version, readback=True)
             for slot in slots

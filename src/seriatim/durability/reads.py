@@ -66,8 +66,8 @@ class MemberReads:
 
         Not `has_more`: the reader asked for what lies above its cursor, and of that there is nothing.
         """
-        standings = await self._log.standings([chat_id], timeout_s=deadline.room())
-        published = standings[chat_id].published_through if chat_id in standings else 0
+        counters = await self._log.counters([chat_id], timeout_s=deadline.room())
+        published = counters[chat_id].published_through if chat_id in counters else 0
         end = await self._log.newest_message(chat_id, at_most=after, timeout_s=deadline.room())
         return PrefixPage(messages=(), through=min(end, published), has_more=False)
 
@@ -78,8 +78,8 @@ class MemberReads:
         that ends below what the reader was told of.
         """
         if mark < before - 1:
-            standings = await self._log.standings([chat_id], timeout_s=deadline.room())
-            mark = max(mark, standings[chat_id].published_through) if chat_id in standings else mark
+            counters = await self._log.counters([chat_id], timeout_s=deadline.room())
+            mark = max(mark, counters[chat_id].published_through) if chat_id in counters else mark
         for _ in range(limits.HEAD_PAGES_MAX):
             room = before - 1 - mark
             if room <= 0:

@@ -67,15 +67,15 @@ class Reconciler:
 
     async def settle(self, chat_id: str, deadline: Deadline) -> bool:
         """Every allocated slot is filled or sealed, every message published, and the chat marked clean."""
-        standings = await self._log.standings([chat_id], timeout_s=deadline.room())
-        standing = standings.get(chat_id)
-        if standing is None:
+        counters = await self._log.counters([chat_id], timeout_s=deadline.room())
+        counter = counters.get(chat_id)
+        if counter is None:
             self._observe.counter_missing(chat_id)
             return False
         publisher = self._unfinished.pop(chat_id, None) or self._publisher_of(chat_id)
-        publisher.adopt(standing.published_through, standing.published_message)
+        publisher.adopt(counter.published_through, counter.published_message)
         try:
-            await publisher.advance(standing.allocated, deadline=deadline)
+            await publisher.advance(counter.allocated, deadline=deadline)
         except SeriatimError:
             if len(self._unfinished) < limits.RECONCILE_CHATS_MAX:
                 self._unfinished[chat_id] = publisher  # the next sweep goes on from its mark

@@ -90,7 +90,7 @@ class CounterRepairer:
 
     async def _quiet_newest(self, chat_id: str) -> int:
         """The newest slot, once nothing was filled for `RECOVERY_QUIET_S`: late transactions have landed by then."""
-        if await self._log.standings([chat_id], timeout_s=limits.STORE_TIMEOUT_S):
+        if await self._log.counters([chat_id], timeout_s=limits.STORE_TIMEOUT_S):
             raise RepairRefused(f"the counter of {chat_id} exists; nothing to repair")
         before = await self._log.newest_slot(chat_id, timeout_s=limits.STORE_TIMEOUT_S)
         await asyncio.sleep(limits.RECOVERY_QUIET_S)

@@ -18,7 +18,7 @@ from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import MESSAGES, Partition, Record
 from seriatim.ports.event_trail import Trail
 from seriatim.ports.inspection import StoredRows
-from seriatim.ports.message_log import Standing, Watermark
+from seriatim.ports.message_log import ChatCounter, Watermark
 
 Pairs = Sequence[tuple[str, str]]
 Watermarks = Callable[[Pairs], Awaitable[Mapping[tuple[str, str], Watermark]]]
@@ -93,12 +93,12 @@ class MessageTracer:
 
     async def by_sequence(self, chat_id: str, sequence: int) -> MessageTrace:
         steps = [await self._chat_step(chat_id)]
-        standing = await self._rows.counter(chat_id)
+        counter = await self._rows.counter(chat_id)
         slot = await self._rows.slot(chat_id, sequence)
-        steps.append(_allocated(standing, sequence))
+        steps.append(_allocated(counter, sequence))
         steps.append(_stored(slot))
         if isinstance(slot, Message):
-            steps += await self._published(slot, standing)
+            steps += await self._published(slot, counter)
         members = await self._members(chat_id, sequence)
         arrived = isinstance(slot, Message) and all(step.done is not False for step in steps)
         return MessageTrace(
@@ -114,8 +114,8 @@ class MessageTracer:
         chat = await self._rows.chat(chat_id)
         return TraceStep("chat", chat is not None, "there is no such chat" if chat is None else _chat_text(chat))
 
-    async def _published(self, message: Message, standing: Standing | None) -> list[TraceStep]:
-        through = 0 if standing is None else standing.published_through
+    async def _published(self, message: Message, counter: ChatCounter | None) -> list[TraceStep]:
+        through = 0 if counter is None else counter.published_through
         marked = message.sequence <= through
         mark = f"the mark of what is published stands at {through}"
         if self._trail is None:
@@ -176,10 +176,10 @@ def _chat_text(chat: Chat) -> str:
     return f"{chat.chat_type.value} of {chat.member_count}, since {chat.created_at}"
 
 
-def _allocated(standing: Standing | None, sequence: int) -> TraceStep:
-    if standing is None:
+def _allocated(counter: ChatCounter | None, sequence: int) -> TraceStep:
+    if counter is None:
         return TraceStep("allocated", False, "the counter of this chat is missing")
-    return TraceStep("allocated", sequence <= standing.allocated, f"the counter stands at {standing.allocated}")
+    return TraceStep("allocated", sequence <= counter.allocated, f"the counter stands at {counter.allocated}")
 
 
 def _stored(slot: Slot | None) -> TraceStep:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from seriatim.domain.errors import SeriatimError
 from seriatim.ports.event_log import Event
-from seriatim.ports.message_log import Entry, Key, Standing
+from seriatim.ports.message_log import ChatCounter, Entry, Key
 
 
 class Step(Protocol):
@@ -17,7 +17,7 @@ class Step(Protocol):
     A row that cannot be read raises `RowUnreadable` where it is asked for, and nothing else of the step fails by it.
     """
 
-    def standing(self, chat_id: str) -> Standing | None:
+    def counter(self, chat_id: str) -> ChatCounter | None:
         """None: there is no counter, or slots above it are filled, so nothing may be added in this way."""
         ...
 
@@ -37,7 +37,7 @@ class Step(Protocol):
         """
         ...
 
-    def stand(self, chat_id: str, standing: Standing) -> None:
+    def put_counter(self, chat_id: str, counter: ChatCounter) -> None:
         """Writes the counter row."""
         ...
 

@@ -13,12 +13,12 @@ from seriatim.domain.account import Code, Session, User
 from seriatim.domain.chat import Chat, Membership
 from seriatim.domain.message import Message, Slot
 from seriatim.ports.event_log import Record
-from seriatim.ports.message_log import Key, Standing, Watermark
+from seriatim.ports.message_log import ChatCounter, Key, Watermark
 
 
 class Counter(msgspec.Struct, frozen=True):
     chat_id: str
-    standing: Standing
+    counter: ChatCounter
 
 
 class Filled(msgspec.Struct, frozen=True):
@@ -125,7 +125,7 @@ class StoredRows(Protocol):
 
     async def chat(self, chat_id: str) -> Chat | None: ...
 
-    async def counter(self, chat_id: str) -> Standing | None: ...
+    async def counter(self, chat_id: str) -> ChatCounter | None: ...
 
     async def is_listed_dirty(self, chat_id: str, *, dirty_at_ms: int) -> bool:
         """Whether the index of unpublished chats names this one, since that time. It may lag behind the counter."""

@@ -21,7 +21,7 @@ class Key(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     expires_at_s: int
 
 
-class Standing(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ChatCounter(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A chat's counter row. Every message at or below `published_through` is in the event log.
 
     `published_message` is the last of those messages: 0 when there is none, None when its writer did not know.
@@ -39,7 +39,7 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
 
     keys: Mapping[str, Key]
     roles: Mapping[str, Role]
-    standing: Standing | None
+    counter: ChatCounter | None
 
 
 class Allocation(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +182,7 @@ class MessageLog(DeliveryState, Protocol):
         """Filled slots below `before`, descending, at most `limit`; whatever was committed before the call is seen."""
         ...
 
-    async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
+    async def counters(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, ChatCounter]:
         """Counter rows as of now; chats without one are left out. If one cannot be read: raises `RowUnreadable`."""
         ...
 

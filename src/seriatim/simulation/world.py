@@ -11,7 +11,7 @@ from typing import TypeVar
 from seriatim.domain.chat import Chat, ChatType, Membership, Role
 from seriatim.domain.times import iso
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Partition
-from seriatim.ports.message_log import Standing
+from seriatim.ports.message_log import ChatCounter
 from seriatim.simulation.checks.arrivals import first_messages_seen
 from seriatim.simulation.checks.checkers import Ending, judge, judge_quiet
 from seriatim.simulation.checks.ends import live_connections, nothing_left_behind, unfinished
@@ -154,7 +154,7 @@ class World:
             )
             store.put_counter(
                 chat_id,
-                Standing(allocated=0, published_through=0, published_message=0, members_version=1, dirty_at_ms=None),
+                ChatCounter(allocated=0, published_through=0, published_message=0, members_version=1, dirty_at_ms=None),
             )
             for user in members:
                 role = Role.OWNER if user == self.users[0] else Role.MEMBER
@@ -297,7 +297,7 @@ class World:
         """Nothing is owed any more, so nothing more can be learned by waiting."""
         if not self.incidents.over or any(device.owes for device in self.devices):
             return False
-        if any(standing.dirty_at_ms is not None for standing in self.stores.store.counters.values()):
+        if any(counter.dirty_at_ms is not None for counter in self.stores.store.counters.values()):
             return False
         if any(self.stores.broker.lag(GROUP).values()):
             return False

@@ -33,7 +33,7 @@ from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPu
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES
-from seriatim.ports.message_log import Standing
+from seriatim.ports.message_log import ChatCounter
 from seriatim.ports.push import Delivery
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
 from seriatim.simulation.stores.message_log import MemoryMessageLog
@@ -185,7 +185,9 @@ class House:
                 chat_id=CHAT, user_id=user_id, role=Role.MEMBER, joined_at="2026-01-30T14:30:00.000Z", added_by=ANN
             )
             self.store.put_member(row, 1)
-        counter = Standing(allocated=0, published_through=0, published_message=0, members_version=1, dirty_at_ms=None)
+        counter = ChatCounter(
+            allocated=0, published_through=0, published_message=0, members_version=1, dirty_at_ms=None
+        )
         self.store.put_counter(CHAT, counter)
 
     async def open(self, *, tls: ssl.SSLContext | None = None) -> None:

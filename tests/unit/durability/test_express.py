@@ -13,7 +13,7 @@ from seriatim.domain.errors import (
     ServerBusy,
 )
 from seriatim.domain.message import Receipt
-from seriatim.ports.message_log import Standing
+from seriatim.ports.message_log import ChatCounter
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, draft, simulated
 from tests.support.wire import LOST_RESPONSE, Fate, late, with_before
 
@@ -65,7 +65,7 @@ async def test_message_event_and_counter_row_say_the_same(bench: Bench) -> None:
     assert isinstance(second, Receipt)
     assert [(each.sequence, each.prev_sequence) for each in (first, second)] == [(4, 2), (5, 4)]
     assert [(each.prev_sequence, each.members_version) for each in bench.events()] == [(2, 2), (4, 2)]
-    assert bench.counter() == Standing(
+    assert bench.counter() == ChatCounter(
         allocated=5, published_through=5, published_message=5, members_version=2, dirty_at_ms=None
     )
 

@@ -116,7 +116,7 @@ async def test_a_page_at_the_end_costs_three_reads_between_two_checks_of_members
     bench.given_messages(200)
     node = bench.node()
     await _back(node, limit=100)
-    assert node.wire.calls == ["role", "standings", "read", "read_back", "role"]
+    assert node.wire.calls == ["role", "counters", "read", "read_back", "role"]
 
 
 @simulated
@@ -244,7 +244,7 @@ async def test_a_chat_that_does_not_exist_looks_like_one_without_us(bench: Bench
 @simulated
 async def test_who_is_removed_while_reading_is_refused(bench: Bench) -> None:
     bench.given_messages(5)
-    for operation in ("standings", "read", "read_back"):
+    for operation in ("counters", "read", "read_back"):
         bench.add_chat(CHAT)  # everyone is back, and nothing counts as published
         node = bench.node()
         node.wire.on(operation, with_before(lambda: bench.remove(BOB)))

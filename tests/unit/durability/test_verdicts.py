@@ -126,7 +126,7 @@ def _judge(given: Draft, *, key: Key | None, members: list[str]) -> Fresh | Hit 
     found = Lookup(
         keys={} if key is None else {key.client_message_id: key},
         roles=dict.fromkeys(members, Role.MEMBER),
-        standing=None,
+        counter=None,
     )
     return judge(given, content_digest(given.content), found, NOW_S)
 

@@ -315,7 +315,7 @@ async def test_what_a_batch_leaves_over_is_asked_for_again() -> None:
         {"Responses": {"chat_counters": [_counter("chat_2", 7)]}, "UnprocessedKeys": {}},
     ]
     async with _canned(answers) as (store, server):
-        found = await DynamoMessageLog(store).standings(["chat_1", "chat_2"], timeout_s=T_S)
+        found = await DynamoMessageLog(store).counters(["chat_1", "chat_2"], timeout_s=T_S)
         assert {chat_id: row.allocated for chat_id, row in found.items()} == {"chat_1": 5, "chat_2": 7}
         assert [msgspec.json.decode(each) for each in server.requests[1:]] == [{"RequestItems": left}] * 2
 
@@ -324,7 +324,7 @@ async def test_a_batch_that_is_never_finished_ends_in_time() -> None:
     left = {"chat_counters": {"Keys": [{"chat_id": {"S": "chat_1"}}], "ConsistentRead": True}}
     async with _canned([{"Responses": {}, "UnprocessedKeys": left}] * 100) as (store, _):
         with pytest.raises(Throttled):
-            await DynamoMessageLog(store).standings(["chat_1"], timeout_s=0.5)
+            await DynamoMessageLog(store).counters(["chat_1"], timeout_s=0.5)
 
 
 async def test_all_pages_of_members_are_read() -> None:

@@ -93,6 +93,6 @@ async def _check(folder: Folder, acked: list[str]) -> None:
         key = message.client_message_id
         found = await log.lookup(chat_id, [key], [], timeout_s=5)
         assert found.keys[key].message_id == message_id
-        assert found.standing is not None
-        assert found.standing.allocated >= int(sequence)
+        assert found.counter is not None
+        assert found.counter.allocated >= int(sequence)
         assert message_id.encode() in published

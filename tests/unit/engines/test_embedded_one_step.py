@@ -18,7 +18,7 @@ from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.atomic_store import Step
 from seriatim.ports.event_log import MESSAGES, Event
-from seriatim.ports.message_log import Entry, Standing
+from seriatim.ports.message_log import ChatCounter, Entry
 from tests.unit.engines.slow_disk import SOON_S, SlowDisk, begun, until
 
 CHAT = "chat_1"
@@ -59,7 +59,7 @@ async def test_a_step_that_changes_nothing_costs_no_sync(folder: Folder, slow: S
     def look(step: Step) -> None:
         step.expect([(CHAT, "key")])
         assert step.key(CHAT, "key") is None
-        assert step.standing(CHAT) is not None
+        assert step.counter(CHAT) is not None
 
     steps.ask(look, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
     await until(lambda: bool(answers))
@@ -77,7 +77,7 @@ async def test_of_how_many_chats_the_end_is_known_is_bounded_and_all_are_looked_
     answers: list[SeriatimError | None] = []
 
     def look(step: Step) -> None:
-        assert all(step.standing(each) is not None for each in chats)
+        assert all(step.counter(each) is not None for each in chats)
 
     steps.ask(look, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
     await until(lambda: bool(answers))
@@ -92,8 +92,8 @@ async def test_a_counter_that_others_have_written_since_is_read_anew(folder: Fol
     _, steps = await sending(folder)
     assert await asked(steps, lambda step: send(step, 1)) is None
     assert await EmbeddedMessageLog(folder).raise_counter(CHAT, allocated=7, now_ms=5, timeout_s=SOON_S)
-    seen: list[Standing | None] = []
-    assert await asked(steps, lambda step: seen.append(step.standing(CHAT))) is None
+    seen: list[ChatCounter | None] = []
+    assert await asked(steps, lambda step: seen.append(step.counter(CHAT))) is None
     assert [each and (each.allocated, each.published_through) for each in seen] == [(7, 1)]
 
 
@@ -106,8 +106,8 @@ async def test_a_step_that_fails_leaves_no_counter_behind(folder: Folder) -> Non
         raise RuntimeError("a bug")
 
     assert isinstance(await asked(steps, fail), InternalError)
-    seen: list[Standing | None] = []
-    assert await asked(steps, lambda step: seen.append(step.standing(CHAT))) is None
+    seen: list[ChatCounter | None] = []
+    assert await asked(steps, lambda step: seen.append(step.counter(CHAT))) is None
     assert [each and each.allocated for each in seen] == [1]
     assert await asked(steps, lambda step: send(step, 2)) is None
 
@@ -132,7 +132,7 @@ async def test_of_how_many_chats_the_places_are_kept_is_bounded(
     for chat_id in chats[1:]:
         await found(folder, chat_id)
     for _ in range(2):
-        assert await asked(steps, lambda step: [step.standing(each) for each in chats].clear()) is None
+        assert await asked(steps, lambda step: [step.counter(each) for each in chats].clear()) is None
         assert list(steps._places) == chats[1:]
     assert await asked(steps, lambda step: send(step, 1)) is None
 
@@ -173,11 +173,11 @@ def send(step: Step, sequence: int) -> None:
         content_type=TEXT,
         created_at="",
     )
-    assert step.standing(CHAT) is not None
+    assert step.counter(CHAT) is not None
     step.add(Entry(message=message, content_sha256="", expires_at_s=2**40), Event(key=CHAT, value=b"event"))
-    step.stand(
+    step.put_counter(
         CHAT,
-        Standing(
+        ChatCounter(
             allocated=sequence,
             published_through=sequence,
             published_message=sequence,

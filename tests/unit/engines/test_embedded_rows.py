@@ -5,7 +5,7 @@ from seriatim.domain.message import TEXT, Message, Sealed
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.rows import CounterRow, EventRow, WatermarkRow
 from seriatim.ports.event_log import Partition
-from seriatim.ports.message_log import Key, Standing
+from seriatim.ports.message_log import ChatCounter, Key
 
 MESSAGE = Message(
     message_id="msg_1",
@@ -29,7 +29,7 @@ def test_rows_of_format_1_are_still_read() -> None:
     assert rows.encode_slot(SEALED) == sealed
     assert rows.decode_slot(sealed) == SEALED
     counter = CounterRow(
-        standing=Standing(
+        counter=ChatCounter(
             allocated=5, published_through=4, published_message=None, members_version=2, dirty_at_ms=1_000
         )
     )

@@ -170,8 +170,8 @@ async def check(node: Node, acked: Sequence[tuple[Draft, Receipt]]) -> None:
     for chat_id in CHATS:
         page = await log.read(chat_id, after=0, limit=100, timeout_s=T_S)
         stored |= {(chat_id, each.sequence): each for each in page.slots if isinstance(each, Message)}
-        standing = (await log.standings([chat_id], timeout_s=T_S))[chat_id]
-        assert max([0, *[each.sequence for each in page.slots]]) <= standing.allocated
+        counter = (await log.counters([chat_id], timeout_s=T_S))[chat_id]
+        assert max([0, *[each.sequence for each in page.slots]]) <= counter.allocated
     published: dict[tuple[str, int], str] = {}
     for record in node.events.records(MESSAGES):
         event = events.decode(record.key, record.value)

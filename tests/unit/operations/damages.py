@@ -45,8 +45,8 @@ class Rows:
 
     def change_standing(self, chat_id: str, **fields: object) -> None:
         row = rows.COUNTER.decode(self.raw(rows.counter_key(chat_id)))
-        standing = msgspec.structs.replace(row.standing, **fields)
-        self.put(rows.counter_key(chat_id), rows.COUNTER.encode(CounterRow(standing=standing)))
+        counter = msgspec.structs.replace(row.counter, **fields)
+        self.put(rows.counter_key(chat_id), rows.COUNTER.encode(CounterRow(counter=counter)))
 
     def events(self, topic: str) -> dict[bytes, EventRow]:
         prefix = rows.events_prefix(Partition(topic, 0))[:-4]  # of all partitions

@@ -136,12 +136,12 @@ class Restless(SharedInspection):
 
     async def is_listed_dirty(self, chat_id: str, *, dirty_at_ms: int) -> bool:
         log, now_ms = self._town.log, self._town.clock.now_ms()
-        standing = await self.counter(chat_id)
-        assert standing is not None
-        await log.flush(chat_id, published_through=standing.allocated, published_message=5, timeout_s=T_S)
+        counter = await self.counter(chat_id)
+        assert counter is not None
+        await log.flush(chat_id, published_through=counter.allocated, published_message=5, timeout_s=T_S)
         listed = await super().is_listed_dirty(chat_id, dirty_at_ms=dirty_at_ms)
         await log.allocate(
-            chat_id, 1, published_through=standing.allocated, published_message=5, now_ms=now_ms, timeout_s=T_S
+            chat_id, 1, published_through=counter.allocated, published_message=5, now_ms=now_ms, timeout_s=T_S
         )
         return listed
 

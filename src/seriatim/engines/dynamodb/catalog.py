@@ -42,7 +42,7 @@ from seriatim.engines.dynamodb.rows.messages import COUNTER, members_sum
 from seriatim.engines.dynamodb.store import CHATS, COUNTERS, MEMBERSHIPS, Rows, Store
 from seriatim.engines.dynamodb.transport.client import Request
 from seriatim.engines.dynamodb.transport.errors import ConditionFailed, TransactionCancelled
-from seriatim.engines.shared.store_rules import NEW_STANDING
+from seriatim.engines.shared.store_rules import NEW_COUNTER
 from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 
 R = TypeVar("R")
@@ -146,7 +146,7 @@ class DynamoCatalog(DynamoRoster, Catalog):
         return (
             found is not None
             and found.created_by == chat.created_by
-            and members.version == NEW_STANDING.members_version
+            and members.version == NEW_COUNTER.members_version
             and sorted(members.user_ids) == sorted(each.user_id for each in first)
         )
 

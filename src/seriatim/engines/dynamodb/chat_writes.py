@@ -13,7 +13,7 @@ from seriatim.engines.dynamodb.rows.attributes import S, n, text_or_null
 from seriatim.engines.dynamodb.rows.messages import counter_item, members_sum
 from seriatim.engines.dynamodb.store import CHATS, COUNTERS, MEMBERSHIPS, PAIRS, Store
 from seriatim.engines.dynamodb.transport.client import Request
-from seriatim.engines.shared.store_rules import NEW_STANDING
+from seriatim.engines.shared.store_rules import NEW_COUNTER
 
 _ABSENT = "attribute_not_exists(chat_id)"
 _AS_SEEN = "#role = :seen"
@@ -29,7 +29,7 @@ class ChatWrites:
 
     def founding(self, chat: Chat, members: Sequence[Membership], now_ms: int) -> list[Request]:
         """A counter that is there without its chat is somebody's, too: a second one would start at 0."""
-        counter = counter_item(chat.chat_id, NEW_STANDING, [each.user_id for each in members], now_ms)
+        counter = counter_item(chat.chat_id, NEW_COUNTER, [each.user_id for each in members], now_ms)
         return [
             {"Put": self._writing(CHATS, {"Item": rows.chat_item(chat, len(members))}, _ABSENT)},
             {"Put": self._writing(COUNTERS, {"Item": counter}, _ABSENT)},

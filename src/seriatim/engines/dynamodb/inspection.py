@@ -32,7 +32,7 @@ from seriatim.ports.inspection import (
     UserChat,
     UserSession,
 )
-from seriatim.ports.message_log import Key, Standing
+from seriatim.ports.message_log import ChatCounter, Key
 
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -158,9 +158,9 @@ class DynamoInspection(StoredRows):
     async def chat(self, chat_id: str) -> Chat | None:
         return await self._one(tables.CHATS, {"chat_id": S(chat_id)}, chats.CHAT, chats.chat_from)
 
-    async def counter(self, chat_id: str) -> Standing | None:
+    async def counter(self, chat_id: str) -> ChatCounter | None:
         key = {"chat_id": S(chat_id)}
-        return await self._one(tables.COUNTERS, key, messages.COUNTER, messages.standing_of)
+        return await self._one(tables.COUNTERS, key, messages.COUNTER, messages.counter_of)
 
     async def is_listed_dirty(self, chat_id: str, *, dirty_at_ms: int) -> bool:
         """By what DynamoDB makes the index of: the index itself lags behind, and says no more than this.
@@ -319,7 +319,7 @@ def _slot(raw: msgspec.Raw) -> Slot:
 
 
 def _counter(item: messages.CounterItem) -> Counter:
-    return Counter(item.chat_id.S, messages.standing_of(item))
+    return Counter(item.chat_id.S, messages.counter_of(item))
 
 
 def _user_chat(item: chats.MembershipItem) -> UserChat:

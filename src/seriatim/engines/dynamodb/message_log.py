@@ -25,6 +25,7 @@ from seriatim.engines.shared import store_rules as rules
 from seriatim.ports.message_log import (
     Allocation,
     Cancelled,
+    ChatCounter,
     CounterRepair,
     DirtyChat,
     Entry,
@@ -35,7 +36,6 @@ from seriatim.ports.message_log import (
     SenderGone,
     SlotPage,
     SlotTaken,
-    Standing,
 )
 
 Cause = KeyTaken | SlotTaken | SenderGone
@@ -85,7 +85,7 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         return Lookup(
             keys={each: keys[each] for each in client_message_ids if each in keys},
             roles={each: members[each] for each in user_ids if each in members},
-            standing=rows.standing_of(rows.COUNTER.decode(counter[0])) if counter else None,
+            counter=rows.counter_of(rows.COUNTER.decode(counter[0])) if counter else None,
         )
 
     async def allocate(
@@ -188,12 +188,12 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         slots = tuple(rows.slot_of(rows.SLOT.decode(item)) for item in page.items)
         return SlotPage(slots, more=page.more)
 
-    async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
+    async def counters(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, ChatCounter]:
         rules.check_distinct("chats of a batch", chat_ids)
         keys = {COUNTERS: [{"chat_id": S(each)} for each in chat_ids]}
         found = await self._store.get_all(keys, until=self._store.until(timeout_s))
         items = map(rows.COUNTER.decode, found[COUNTERS])
-        return {item.chat_id.S: rows.standing_of(item) for item in items}
+        return {item.chat_id.S: rows.counter_of(item) for item in items}
 
     async def flush(
         self, chat_id: str, *, published_through: int, published_message: int | None, timeout_s: float
@@ -290,7 +290,7 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         now_ms: int,
         timeout_s: float,
     ) -> bool:
-        standing = rules.recovered(
+        counter = rules.recovered(
             allocated=allocated,
             published_through=published_through,
             published_message=published_message,
@@ -300,7 +300,7 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         until = self._store.until(timeout_s)
         # Without a counter no membership changes, so these are the members of the version that begins now.
         members = await self._store.pages(MEMBERSHIPS, members_query(chat_id), MEMBERSHIP, until=until)
-        item = rows.counter_item(chat_id, standing, [each.user_id.S for each in members], now_ms, recovered=True)
+        item = rows.counter_item(chat_id, counter, [each.user_id.S for each in members], now_ms, recovered=True)
         request = self._store.writing(COUNTERS, {"Item": item}, "attribute_not_exists(chat_id)")
         try:
             await self._store.put(request, until=until)
@@ -332,13 +332,13 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
 
 def _ahead(chat_id: str, failed: ConditionFailed, published_through: int) -> PublishedAhead | None:
     """What an allocation that was refused met: no counter, another owner ahead, or None: something unpublished."""
-    counter = rows.COUNTER.found(failed.item)
-    if counter is None:
+    item = rows.COUNTER.found(failed.item)
+    if item is None:
         raise CounterMissing(chat_id)
-    standing = rows.standing_of(counter)
-    if standing.published_through <= published_through:
+    counter = rows.counter_of(item)
+    if counter.published_through <= published_through:
         return None
-    return PublishedAhead(published_through=standing.published_through, published_message=standing.published_message)
+    return PublishedAhead(published_through=counter.published_through, published_message=counter.published_message)
 
 
 def _causes(reasons: Sequence[Reason], entries: int, senders: Sequence[str]) -> list[Cause]:

@@ -6,7 +6,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, RowUnreadable, SeriatimError
 from seriatim.domain.sharding import partition as partition_of
 from seriatim.engines.embedded.event_log import Appended, EmbeddedEventLog
-from seriatim.engines.embedded.message_log import put_counter
+from seriatim.engines.embedded.message_log import put_counter_row
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.rows import CounterRow, EventRow
@@ -15,7 +15,7 @@ from seriatim.engines.shared import store_rules
 from seriatim.ports.atomic_store import OneStep, Step
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, Event, Partition
-from seriatim.ports.message_log import Entry, Key, Standing
+from seriatim.ports.message_log import ChatCounter, Entry, Key
 
 
 class EmbeddedOneStep(OneStep):
@@ -54,11 +54,11 @@ class EmbeddedOneStep(OneStep):
             place = self._places[chat_id] = Place(chat_id, partition)
         return place
 
-    def _trusts(self, chat_id: str, counter: CounterRow) -> bool:
+    def _trusts(self, chat_id: str, row: CounterRow) -> bool:
         if chat_id not in self._trusted:
             prefix = rows.slots_prefix(chat_id)
             newest = next(self._disk.scan_down(rows.after(prefix), prefix), None)
-            if newest is not None and rows.last_number(newest[0]) > counter.standing.allocated:
+            if newest is not None and rows.last_number(newest[0]) > row.counter.allocated:
                 return False
             if len(self._trusted) >= limits.STORE_CHATS_TRUSTED_MAX:
                 del self._trusted[next(iter(self._trusted))]
@@ -89,11 +89,11 @@ class Place:
             self._row = row
         return self._counter
 
-    def put_counter(self, view: View, before: CounterRow, standing: Standing) -> None:
+    def put_counter(self, view: View, before: CounterRow, counter: ChatCounter) -> None:
         after = CounterRow(
-            standing=standing, recovered_at_ms=before.recovered_at_ms, recovered_from=before.recovered_from
+            counter=counter, recovered_at_ms=before.recovered_at_ms, recovered_from=before.recovered_from
         )
-        put_counter(view, self.chat_id, before, after)
+        put_counter_row(view, self.chat_id, before, after)
         self._row, self._counter = view.changes[self.counter_key], after
 
 
@@ -122,13 +122,13 @@ class EmbeddedStep(Step):
         self._names: dict[tuple[str, str], bytes] = {}  # the rows of the keys that were expected
         self._known: dict[bytes, bytes | None] = {}  # as they were before this step
 
-    def standing(self, chat_id: str) -> Standing | None:
+    def counter(self, chat_id: str) -> ChatCounter | None:
         place, _ = self._places.get(chat_id) or self._find(chat_id)
         row = place.counter(self._view)
         if row is None or not self._trusts(chat_id, row):
             return None
         self._counters[chat_id] = row
-        return row.standing
+        return row.counter
 
     def expect(self, keys: Sequence[tuple[str, str]]) -> None:
         places, names = self._places, self._names
@@ -164,12 +164,12 @@ class EmbeddedStep(Step):
         changes[name] = rows.KEY.encode(store_rules.key_of(entry))
         fresh.append((EventRow(place.key, event.value, event.headers, self._now_ms), event.told))
 
-    def stand(self, chat_id: str, standing: Standing) -> None:
+    def put_counter(self, chat_id: str, counter: ChatCounter) -> None:
         place, _ = self._places.get(chat_id) or self._find(chat_id)
         before = self._counters.pop(chat_id, None) or place.counter(self._view)
         if before is None:
             raise InternalError(f"{chat_id} has no counter")
-        place.put_counter(self._view, before, standing)
+        place.put_counter(self._view, before, counter)
 
     def finish(self) -> None:
         for partition, fresh in self._fresh.items():

@@ -33,12 +33,12 @@ from seriatim.domain.errors import (
     NotFound,
 )
 from seriatim.domain.times import iso
-from seriatim.engines.embedded.message_log import counter, put_counter, put_standing
+from seriatim.engines.embedded.message_log import counter_row, put_counter, put_counter_row
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.rows import CounterRow
 from seriatim.engines.embedded.storage.snapshot import Look, View
-from seriatim.engines.shared.store_rules import NEW_STANDING
+from seriatim.engines.shared.store_rules import NEW_COUNTER
 from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 
 
@@ -54,7 +54,7 @@ class EmbeddedRoster(Roster):
         def read(look: Look) -> Members:
             row = rows.COUNTER.found(look.get(rows.counter_key(chat_id)))
             user_ids = sorted([rows.last_text(key, prefix) for key, _ in look.scan(prefix, rows.after(prefix))])
-            return Members(row.standing.members_version if row else 0, tuple(user_ids))
+            return Members(row.counter.members_version if row else 0, tuple(user_ids))
 
         return await self._writer.look("members", read, timeout_s=timeout_s)
 
@@ -215,7 +215,7 @@ def _create(view: View, chat: Chat, roles: Mapping[str, Role], now_ms: int) -> N
         raise AlreadyExists("this chat id is taken")
     founded = msgspec.structs.replace(chat, member_count=len(roles))
     view.put(rows.chat_key(chat.chat_id), rows.CHAT.encode(founded))
-    put_counter(view, chat.chat_id, None, CounterRow(standing=NEW_STANDING))
+    put_counter_row(view, chat.chat_id, None, CounterRow(counter=NEW_COUNTER))
     for user_id, role in roles.items():
         member = Membership(
             chat_id=chat.chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=chat.created_by
@@ -251,11 +251,11 @@ def _drop(view: View, chat: Chat, member: Membership, now_ms: int) -> Change:
 
 def _raise_version(view: View, chat_id: str) -> None:
     """The last condition of a change: without the counter row nothing may change."""
-    row = counter(view, chat_id)
+    row = counter_row(view, chat_id)
     if row is None:
         raise CounterMissing(chat_id)
-    version = row.standing.members_version + 1
-    put_standing(view, chat_id, row, msgspec.structs.replace(row.standing, members_version=version))
+    version = row.counter.members_version + 1
+    put_counter(view, chat_id, row, msgspec.structs.replace(row.counter, members_version=version))
 
 
 def _count(view: View, chat: Chat, change: int, now_ms: int) -> int:

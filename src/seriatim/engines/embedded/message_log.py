@@ -20,6 +20,7 @@ from seriatim.engines.shared import store_rules as rules
 from seriatim.ports.message_log import (
     Allocation,
     Cancelled,
+    ChatCounter,
     CounterRepair,
     DeliveryState,
     DirtyChat,
@@ -31,7 +32,6 @@ from seriatim.ports.message_log import (
     SenderGone,
     SlotPage,
     SlotTaken,
-    Standing,
     Watermark,
 )
 
@@ -93,7 +93,7 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
                     for user_id, row in zip(user_ids, members, strict=True)
                     if row is not None
                 },
-                standing=None if counted is None else rows.COUNTER.decode(counted).standing,
+                counter=None if counted is None else rows.COUNTER.decode(counted).counter,
             )
 
         return await self._writer.look("lookup", read, timeout_s=timeout_s)
@@ -111,10 +111,10 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
         rules.check_allocation(count)
 
         def decide(view: View) -> Allocation | PublishedAhead:
-            row = counter(view, chat_id)
+            row = counter_row(view, chat_id)
             if row is None:
                 raise CounterMissing(chat_id)
-            before = row.standing
+            before = row.counter
             if before.published_through > published_through:
                 return PublishedAhead(
                     published_through=before.published_through, published_message=before.published_message
@@ -122,7 +122,7 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
             after = rules.allocated(
                 before, count, published_through=published_through, published_message=published_message, now_ms=now_ms
             )
-            put_standing(view, chat_id, row, after)
+            put_counter(view, chat_id, row, after)
             return Allocation(first=before.allocated + 1, last=after.allocated, members_version=before.members_version)
 
         return await self._writer.build("allocate", decide, timeout_s=timeout_s)
@@ -185,15 +185,15 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
             "read_back", lambda look: _page(look.scan_down(start, prefix), limit), timeout_s=timeout_s
         )
 
-    async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
+    async def counters(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, ChatCounter]:
         rules.check_batch(len(chat_ids))
         rules.check_distinct("chats of a batch", chat_ids)
 
-        def read(look: Look) -> Mapping[str, Standing]:
-            found = {each: _standing(look, each) for each in chat_ids}
-            return {chat_id: standing for chat_id, standing in found.items() if standing is not None}
+        def read(look: Look) -> Mapping[str, ChatCounter]:
+            found = {each: _counter(look, each) for each in chat_ids}
+            return {chat_id: counter for chat_id, counter in found.items() if counter is not None}
 
-        return await self._writer.look("standings", read, timeout_s=timeout_s)
+        return await self._writer.look("counters", read, timeout_s=timeout_s)
 
     async def dirty(self, *, before_ms: int, limit: int, timeout_s: float) -> Sequence[DirtyChat]:
         def read(look: Look) -> Sequence[DirtyChat]:
@@ -204,7 +204,7 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
                     break
                 dirty_at_ms, chat_id = rows.split_dirty_key(key)
                 try:
-                    row = _standing(look, chat_id)
+                    row = _counter(look, chat_id)
                 except RowUnreadable:
                     unreadable.append(DirtyChat(chat_id, dirty_at_ms))
                     continue
@@ -259,13 +259,13 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
         self, chat_id: str, *, published_through: int, published_message: int | None, timeout_s: float
     ) -> bool:
         def decide(view: View) -> bool:
-            row = counter(view, chat_id)
+            row = counter_row(view, chat_id)
             clean = rules.flushed(
-                row.standing if row else None, published_through=published_through, published_message=published_message
+                row.counter if row else None, published_through=published_through, published_message=published_message
             )
             if row is None or clean is None:
                 return False
-            put_standing(view, chat_id, row, clean)
+            put_counter(view, chat_id, row, clean)
             return True
 
         return await self._writer.call("flush", decide, timeout_s=timeout_s)
@@ -293,44 +293,44 @@ class EmbeddedMessageLog(EmbeddedDeliveryState, MessageLog, CounterRepair):
         timeout_s: float,
     ) -> bool:
         def decide(view: View) -> bool:
-            if counter(view, chat_id) is not None:
+            if counter_row(view, chat_id) is not None:
                 return False
-            standing = rules.recovered(
+            counter = rules.recovered(
                 allocated=allocated,
                 published_through=published_through,
                 published_message=published_message,
                 members_version=members_version,
                 now_ms=now_ms,
             )
-            audited = CounterRow(standing=standing, recovered_at_ms=now_ms, recovered_from=allocated)
-            put_counter(view, chat_id, None, audited)
+            audited = CounterRow(counter=counter, recovered_at_ms=now_ms, recovered_from=allocated)
+            put_counter_row(view, chat_id, None, audited)
             return True
 
         return await self._writer.call("recover_counter", decide, timeout_s=timeout_s)
 
     async def raise_counter(self, chat_id: str, *, allocated: int, now_ms: int, timeout_s: float) -> bool:
         def decide(view: View) -> bool:
-            row = counter(view, chat_id)
-            if row is None or row.standing.allocated >= allocated:
+            row = counter_row(view, chat_id)
+            if row is None or row.counter.allocated >= allocated:
                 return False
-            put_standing(view, chat_id, row, rules.grown(row.standing, allocated, now_ms))
+            put_counter(view, chat_id, row, rules.grown(row.counter, allocated, now_ms))
             return True
 
         return await self._writer.call("raise_counter", decide, timeout_s=timeout_s)
 
 
-def counter(view: View, chat_id: str) -> CounterRow | None:
+def counter_row(view: View, chat_id: str) -> CounterRow | None:
     return rows.COUNTER.found(view.get(rows.counter_key(chat_id)))
 
 
-def put_standing(view: View, chat_id: str, row: CounterRow, standing: Standing) -> None:
-    put_counter(view, chat_id, row, msgspec.structs.replace(row, standing=standing))
+def put_counter(view: View, chat_id: str, row: CounterRow, counter: ChatCounter) -> None:
+    put_counter_row(view, chat_id, row, msgspec.structs.replace(row, counter=counter))
 
 
-def put_counter(view: View, chat_id: str, before: CounterRow | None, row: CounterRow) -> None:
+def put_counter_row(view: View, chat_id: str, before: CounterRow | None, row: CounterRow) -> None:
     """The dirty index changes with the row, so it never lags."""
-    was = before.standing.dirty_at_ms if before else None
-    since = row.standing.dirty_at_ms
+    was = before.counter.dirty_at_ms if before else None
+    since = row.counter.dirty_at_ms
     if was is not None and was != since:
         view.delete(rows.dirty_key(was, chat_id))
     if since is not None and was != since:
@@ -371,9 +371,9 @@ def _page(found: Iterator[tuple[bytes, bytes]], limit: int) -> SlotPage:
     return SlotPage(tuple(slots), more=False)
 
 
-def _standing(look: Look, chat_id: str) -> Standing | None:
+def _counter(look: Look, chat_id: str) -> ChatCounter | None:
     row = rows.COUNTER.found(look.get(rows.counter_key(chat_id)))
-    return row.standing if row else None
+    return row.counter if row else None
 
 
 def _role(look: Look, chat_id: str, user_id: str) -> Role | None:

@@ -9,10 +9,10 @@ import msgspec
 
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError
-from seriatim.ports.message_log import Entry, Key, Standing
+from seriatim.ports.message_log import ChatCounter, Entry, Key
 
 # Creation is a chat's first change of members: a version of 0 means that there is no such chat.
-NEW_STANDING = Standing(allocated=0, published_through=0, published_message=0, members_version=1, dirty_at_ms=None)
+NEW_COUNTER = ChatCounter(allocated=0, published_through=0, published_message=0, members_version=1, dirty_at_ms=None)
 
 
 def key_of(entry: Entry) -> Key:
@@ -28,15 +28,15 @@ def key_of(entry: Entry) -> Key:
     )
 
 
-def grown(row: Standing, allocated: int, now_ms: int) -> Standing:
+def grown(row: ChatCounter, allocated: int, now_ms: int) -> ChatCounter:
     """More is allocated than published from here on, so the chat is dirty: since now, or since longer."""
     dirty_at_ms = now_ms if row.dirty_at_ms is None else row.dirty_at_ms
     return msgspec.structs.replace(row, allocated=allocated, dirty_at_ms=dirty_at_ms)
 
 
 def allocated(
-    row: Standing, count: int, *, published_through: int, published_message: int | None, now_ms: int
-) -> Standing:
+    row: ChatCounter, count: int, *, published_through: int, published_message: int | None, now_ms: int
+) -> ChatCounter:
     """The counter row after an allocation by an owner who knows at least as much of the publishing as the row does."""
     marked = msgspec.structs.replace(
         row,
@@ -48,7 +48,7 @@ def allocated(
     return grown(marked, row.allocated + count, now_ms)
 
 
-def flushed(row: Standing | None, *, published_through: int, published_message: int | None) -> Standing | None:
+def flushed(row: ChatCounter | None, *, published_through: int, published_message: int | None) -> ChatCounter | None:
     """The counter row of a chat that is published to its end; None if it is not, or not by this owner's knowledge."""
     if row is None or row.allocated != published_through or row.published_through > published_through:
         return None
@@ -59,8 +59,8 @@ def flushed(row: Standing | None, *, published_through: int, published_message: 
 
 def recovered(
     *, allocated: int, published_through: int, published_message: int | None, members_version: int, now_ms: int
-) -> Standing:
-    return Standing(
+) -> ChatCounter:
+    return ChatCounter(
         allocated=allocated,
         published_through=published_through,
         published_message=published_message,

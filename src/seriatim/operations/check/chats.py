@@ -61,7 +61,7 @@ class ChatCheck:
 
     async def _counter(self, row: Counter) -> None:
         """The mark was read with the counter, so it is older than the slots; the counter is read again after them."""
-        chat_id, mark = row.chat_id, row.standing.published_through
+        chat_id, mark = row.chat_id, row.counter.published_through
         walk = _Walk(self._store, self._findings, chat_id, mark, self._keyed_since())
         async for filled in self._store.slots(chat_id):
             self._findings.row()
@@ -89,15 +89,15 @@ class ChatCheck:
 
     async def _forgotten(self, chat_id: str) -> str | None:
         """The counter is read before and after the index: what changed in between is under way, and not forgotten."""
-        standing = await self._store.counter(chat_id)
-        if standing is None or standing.published_through >= standing.allocated:
+        counter = await self._store.counter(chat_id)
+        if counter is None or counter.published_through >= counter.allocated:
             return None
-        since = standing.dirty_at_ms
+        since = counter.dirty_at_ms
         if since is not None and await self._store.is_listed_dirty(chat_id, dirty_at_ms=since):
             return None
-        if await self._store.counter(chat_id) != standing:
+        if await self._store.counter(chat_id) != counter:
             return None
-        return f"published up to #{standing.published_through} of {standing.allocated}, and nothing says so"
+        return f"published up to #{counter.published_through} of {counter.allocated}, and nothing says so"
 
     def _keyed_since(self) -> str:
         return iso(max(0, self._now_ms() - 1000 * (limits.KEY_LIFETIME_S - limits.CHECK_CLOCKS_S)))

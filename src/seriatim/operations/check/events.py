@@ -39,8 +39,8 @@ class EventCheck:
         if not topics:
             self._findings.could_not_look("no event log was given", *INVARIANTS)
             return
-        async for counter in self._store.counters():
-            self._marks[counter.chat_id] = counter.standing.published_through
+        async for row in self._store.counters():
+            self._marks[row.chat_id] = row.counter.published_through
         for topic, partitions in topics.items():
             async for record in self._store.records(topic):
                 self._findings.row()

@@ -102,7 +102,7 @@ _ALL = (
         "ADR-004",
         "the counter is the highest number ever allocated",
         f"{_COUNTERS}::a_later_allocation_lies_above_all_earlier_ones",
-        f"{_COUNTERS}::standings_are_as_of_now",
+        f"{_COUNTERS}::counters_are_as_of_now",
     ),
     _checked(
         "I9",

@@ -251,7 +251,7 @@ class DistributedEngineSet(EngineSet):
         """What the role may read anyway: fanout has no right to sessions, and REST none to counters."""
         here = self._settings.here
         if ProcessRole.INGEST in here:
-            await DynamoMessageLog(self._store).standings([_NOBODY], timeout_s=timeout_s)
+            await DynamoMessageLog(self._store).counters([_NOBODY], timeout_s=timeout_s)
         elif ProcessRole.API in here:
             await DynamoSessions(self._rows).session(_NOBODY, timeout_s=timeout_s)
         else:

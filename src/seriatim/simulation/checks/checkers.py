@@ -105,14 +105,14 @@ def counters_and_keys(ending: Ending) -> None:
     """Counters at or above every message and every slot allocated; keys and messages agree (I5, I9-I11)."""
     history, store = ending.history, ending.store
     for chat_id, slots in history.slots.items():
-        standing = store.counters.get(chat_id)
-        if standing is None:
+        counter = store.counters.get(chat_id)
+        if counter is None:
             history.violate("counter_must_exist", chat_id)
             continue
         highest = max(slots, default=0)
-        if highest > standing.allocated:
-            history.violate("sequence_monotonicity", f"{chat_id}: #{highest} filled, counter {standing.allocated}")
-        if standing.published_through > standing.allocated:
+        if highest > counter.allocated:
+            history.violate("sequence_monotonicity", f"{chat_id}: #{highest} filled, counter {counter.allocated}")
+        if counter.published_through > counter.allocated:
             history.violate("counter_is_last_allocated", f"{chat_id}: published beyond the counter")
     for (chat_id, client_message_id), key in store.keys.items():
         slot = history.slots.get(chat_id, {}).get(key.sequence)
@@ -215,9 +215,9 @@ def quiescent_liveness(ending: Ending) -> None:
                     "no_silent_message_loss",
                     f"{device.name}: {entry.client_message_id[:8]} was refused as NOT_A_MEMBER; they always were one",
                 )
-    for chat_id, standing in ending.store.counters.items():
-        if standing.dirty_at_ms is not None:
-            history.violate("quiescent_liveness", f"{chat_id} is still dirty: {standing}")
+    for chat_id, counter in ending.store.counters.items():
+        if counter.dirty_at_ms is not None:
+            history.violate("quiescent_liveness", f"{chat_id} is still dirty: {counter}")
     for partition, lag in ending.lag.items():
         if lag:
             history.violate("quiescent_liveness", f"{partition} has {lag} records that fanout did not commit")

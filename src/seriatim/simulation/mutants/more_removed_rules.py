@@ -33,7 +33,7 @@ from seriatim.operations.counter_repair import CounterRepairer
 from seriatim.ports.atomic_store import Step
 from seriatim.ports.directory import Registration
 from seriatim.ports.durability import PrefixPage
-from seriatim.ports.message_log import Entry, Standing
+from seriatim.ports.message_log import ChatCounter, Entry
 from seriatim.protocol.frames import Ack, MessageAck
 from seriatim.simulation.mutants.removed_rules import Patch
 from seriatim.simulation.stores.atomic_store import MemoryStep
@@ -59,9 +59,9 @@ def resolve_assumes_committed() -> Sequence[Patch]:
 
 def reconciler_flushes_unpublished() -> Sequence[Patch]:
     async def settle(self: Reconciler, chat_id: str, deadline: Deadline) -> bool:
-        standing = (await self._log.standings([chat_id], timeout_s=deadline.room())).get(chat_id)
-        return standing is not None and await self._log.flush(
-            chat_id, published_through=standing.allocated, published_message=None, timeout_s=deadline.room()
+        counter = (await self._log.counters([chat_id], timeout_s=deadline.room())).get(chat_id)
+        return counter is not None and await self._log.flush(
+            chat_id, published_through=counter.allocated, published_message=None, timeout_s=deadline.room()
         )
 
     return [(Reconciler, "settle", settle)]
@@ -121,7 +121,7 @@ def step_takes_outsiders() -> Sequence[Patch]:
 
 
 def step_takes_the_unpublished_along() -> Sequence[Patch]:
-    return [(atomic_commit, "_chat", lambda standing: None if standing is None else atomic_commit._Chat(standing))]
+    return [(atomic_commit, "_chat", lambda counter: None if counter is None else atomic_commit._Chat(counter))]
 
 
 def step_without_counter() -> Sequence[Patch]:
@@ -146,10 +146,10 @@ def step_shares_damage() -> Sequence[Patch]:
 
 
 def heads_share_damage() -> Sequence[Patch]:
-    async def standings(self: Ingest, chat_ids: Sequence[str], deadline: Deadline) -> Mapping[str, Standing]:
-        return await self._log.standings(chat_ids, timeout_s=deadline.room())
+    async def counters(self: Ingest, chat_ids: Sequence[str], deadline: Deadline) -> Mapping[str, ChatCounter]:
+        return await self._log.counters(chat_ids, timeout_s=deadline.room())
 
-    return [(Ingest, "_standings", standings)]
+    return [(Ingest, "_counters", counters)]
 
 
 # --- reading and acknowledging --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from seriatim.engines.inprocess.wire import Wire
 from seriatim.engines.shared import store_rules
 from seriatim.ports.atomic_store import OneStep, Step
 from seriatim.ports.event_log import MESSAGES, Event, Partition
-from seriatim.ports.message_log import Entry, Key, Standing
+from seriatim.ports.message_log import ChatCounter, Entry, Key
 from seriatim.simulation.stores.event_log import MemoryBroker
 from seriatim.simulation.stores.tables import MemoryStore
 
@@ -77,7 +77,7 @@ class MemoryOneStep(OneStep):
         if not self._wire.cut(1):
             raise OutcomeUnknown("step: decided, and not written")
         step.write(self._broker, self._now_ms())
-        return list(step.standings)
+        return list(step.counters)
 
 
 class _Asked:
@@ -95,17 +95,17 @@ class MemoryStep(Step):
     """Gathers what it is told; `write` does it all."""
 
     def __init__(self, store: MemoryStore) -> None:
-        self.standings: dict[str, Standing] = {}
+        self.counters: dict[str, ChatCounter] = {}
         self._store = store
         self._entries: dict[tuple[str, int], Entry] = {}
         self._keys: dict[tuple[str, str], Key] = {}
         self._events: list[Event] = []
 
-    def standing(self, chat_id: str) -> Standing | None:
+    def counter(self, chat_id: str) -> ChatCounter | None:
         row = self._store.counter(chat_id)
         if row is None or self._store.slots(chat_id).newest(messages_only=False) > row.allocated:
             return None
-        return self.standings.get(chat_id, row)
+        return self.counters.get(chat_id, row)
 
     def expect(self, keys: Sequence[tuple[str, str]]) -> None:
         return
@@ -129,10 +129,10 @@ class MemoryStep(Step):
         self._keys[message.chat_id, message.client_message_id] = store_rules.key_of(entry)
         self._events.append(event)
 
-    def stand(self, chat_id: str, standing: Standing) -> None:
+    def put_counter(self, chat_id: str, counter: ChatCounter) -> None:
         if chat_id not in self._store.counters:
             raise InternalError(f"step: {chat_id} has no counter")
-        self.standings[chat_id] = standing
+        self.counters[chat_id] = counter
 
     def write(self, broker: MemoryBroker, now_ms: int) -> None:
         store = self._store
@@ -142,8 +142,8 @@ class MemoryStep(Step):
         for event in self._events:
             partition = Partition(MESSAGES, partition_of(event.key, broker.partition_count(MESSAGES)))
             broker.append(partition, [(event.key.encode(), event.value, event.headers)], now_ms)
-        for chat_id, standing in self.standings.items():
+        for chat_id, counter in self.counters.items():
             before = store.counters[chat_id].allocated
-            store.put_counter(chat_id, standing)
-            if standing.allocated > before:
-                store.watcher.allocated(chat_id, before + 1, standing.allocated)
+            store.put_counter(chat_id, counter)
+            if counter.allocated > before:
+                store.watcher.allocated(chat_id, before + 1, counter.allocated)

@@ -25,7 +25,7 @@ from seriatim.domain.chat import (
 from seriatim.domain.errors import AlreadyAMember, AlreadyExists, ChatFull, CounterMissing, InternalError, NotAMember
 from seriatim.domain.times import iso
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.engines.shared.store_rules import NEW_STANDING
+from seriatim.engines.shared.store_rules import NEW_COUNTER
 from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 from seriatim.simulation.stores.tables import MemoryStore
 
@@ -224,12 +224,12 @@ def _check_new(store: MemoryStore, chat_id: str) -> None:
 
 def _create(store: MemoryStore, chat: Chat, roles: dict[str, Role], now_ms: int) -> None:
     store.chats[chat.chat_id] = msgspec.structs.replace(chat, member_count=len(roles))
-    store.put_counter(chat.chat_id, NEW_STANDING)
+    store.put_counter(chat.chat_id, NEW_COUNTER)
     for user_id, role in roles.items():
         member = Membership(
             chat_id=chat.chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=chat.created_by
         )
-        store.put_member(member, NEW_STANDING.members_version)
+        store.put_member(member, NEW_COUNTER.members_version)
 
 
 def _group_of(store: MemoryStore, chat_id: str, user_id: str) -> tuple[Membership, Chat]:

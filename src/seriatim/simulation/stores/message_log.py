@@ -17,6 +17,7 @@ from seriatim.engines.shared import store_rules as rules
 from seriatim.ports.message_log import (
     Allocation,
     Cancelled,
+    ChatCounter,
     CounterRepair,
     DeliveryState,
     DirtyChat,
@@ -28,7 +29,6 @@ from seriatim.ports.message_log import (
     SenderGone,
     SlotPage,
     SlotTaken,
-    Standing,
     Watermark,
 )
 from seriatim.simulation.stores.tables import Commit, MemoryStore, Recovery
@@ -86,7 +86,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
             return Lookup(
                 keys={each: key for each in ids if (key := store.key(chat_id, each)) is not None},
                 roles={each: members[each].role for each in users if each in members},
-                standing=store.counter(chat_id),
+                counter=store.counter(chat_id),
             )
 
         return await self._wire.call("lookup", apply, timeout_s=timeout_s)
@@ -193,15 +193,15 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
             "read_back", lambda: store.slots(chat_id).below(before, limit), timeout_s=timeout_s
         )
 
-    async def standings(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Standing]:
+    async def counters(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, ChatCounter]:
         ids, store = tuple(chat_ids), self._store
         rules.check_batch(len(ids))
         rules.check_distinct("chats of a batch", ids)
 
-        def apply() -> Mapping[str, Standing]:
+        def apply() -> Mapping[str, ChatCounter]:
             return {each: row for each in ids if (row := store.counter(each)) is not None}
 
-        return await self._wire.call("standings", apply, timeout_s=timeout_s)
+        return await self._wire.call("counters", apply, timeout_s=timeout_s)
 
     async def flush(
         self, chat_id: str, *, published_through: int, published_message: int | None, timeout_s: float

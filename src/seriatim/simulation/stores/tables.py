@@ -12,7 +12,7 @@ from seriatim.domain import limits
 from seriatim.domain.chat import Chat, Membership, Role
 from seriatim.domain.errors import RowUnreadable
 from seriatim.domain.message import Message, Slot
-from seriatim.ports.message_log import Entry, Key, SlotPage, Standing
+from seriatim.ports.message_log import ChatCounter, Entry, Key, SlotPage
 from seriatim.simulation.stores.people_tables import Identity
 
 
@@ -25,7 +25,7 @@ class StoreWatcher:
     def allocated(self, chat_id: str, first: int, last: int) -> None:
         return
 
-    def counter_changed(self, chat_id: str, standing: Standing | None) -> None:
+    def counter_changed(self, chat_id: str, counter: ChatCounter | None) -> None:
         """The counter row as it is now, after an allocation too; None once it is lost."""
 
     def watermark(self, user_id: str, chat_id: str, sequence: int) -> None:
@@ -59,7 +59,7 @@ class MemoryStore:
         self.watcher = watcher or StoreWatcher()
         self.chats: dict[str, Chat] = {}
         self.pairs: dict[str, str] = {}
-        self.counters: dict[str, Standing] = {}
+        self.counters: dict[str, ChatCounter] = {}
         self.unreadable: dict[str, None] = {}  # chats whose counter row and keys cannot be read
         self.recoveries: list[Recovery] = []
         self.keys: dict[tuple[str, str], Key] = {}
@@ -82,7 +82,7 @@ class MemoryStore:
         self.slots(slot.chat_id).put(slot)
         self.watcher.slot_filled(slot)
 
-    def counter(self, chat_id: str) -> Standing | None:
+    def counter(self, chat_id: str) -> ChatCounter | None:
         self._check_readable(chat_id)
         return self.counters.get(chat_id)
 
@@ -94,9 +94,9 @@ class MemoryStore:
         if chat_id in self.unreadable:
             raise RowUnreadable(f"a row of {chat_id} is damaged")
 
-    def put_counter(self, chat_id: str, standing: Standing) -> None:
-        self.counters[chat_id] = standing
-        self.watcher.counter_changed(chat_id, standing)
+    def put_counter(self, chat_id: str, counter: ChatCounter) -> None:
+        self.counters[chat_id] = counter
+        self.watcher.counter_changed(chat_id, counter)
 
     def put_watermark(self, user_id: str, chat_id: str, sequence: int, at_ms: int = 0) -> None:
         self.watermarks[user_id, chat_id] = sequence
@@ -129,11 +129,11 @@ class MemoryStore:
 
     def index_dirty(self, chat_id: str) -> None:
         """Lets the dirty index catch up with the counter row. Called at a write's `finish`, so the index lags."""
-        standing = self.counters.get(chat_id)
-        if standing is None or standing.dirty_at_ms is None:
+        counter = self.counters.get(chat_id)
+        if counter is None or counter.dirty_at_ms is None:
             self.dirty_index.pop(chat_id, None)
         else:
-            self.dirty_index[chat_id] = standing.dirty_at_ms
+            self.dirty_index[chat_id] = counter.dirty_at_ms
 
     def chats_of(self, user_id: str) -> list[str]:
         return sorted(self._chats_of.get(user_id, ()))

@@ -12,7 +12,7 @@ from seriatim.domain.sharding import bucket
 from seriatim.domain.times import iso, milliseconds
 from seriatim.engines.dynamodb.rows.attributes import N, NumberOrNull, Row, S, n, number_or_null
 from seriatim.engines.shared.store_rules import key_of
-from seriatim.ports.message_log import Entry, Key, Standing, Watermark
+from seriatim.ports.message_log import ChatCounter, Entry, Key, Watermark
 
 MESSAGE, SEALED = "message", "sealed"
 
@@ -145,28 +145,28 @@ class CounterItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def counter_item(
-    chat_id: str, standing: Standing, user_ids: Iterable[str], now_ms: int, *, recovered: bool = False
+    chat_id: str, counter: ChatCounter, user_ids: Iterable[str], now_ms: int, *, recovered: bool = False
 ) -> CounterItem:
-    dirty = standing.dirty_at_ms
+    dirty = counter.dirty_at_ms
     return CounterItem(
         chat_id=S(chat_id),
-        sequence_counter=n(standing.allocated),
-        published_through=n(standing.published_through),
-        published_message=number_or_null(standing.published_message),
-        members_version=n(standing.members_version),
+        sequence_counter=n(counter.allocated),
+        published_through=n(counter.published_through),
+        published_message=number_or_null(counter.published_message),
+        members_version=n(counter.members_version),
         members_sum=n(members_sum(user_ids)),
         created_at=S(iso(now_ms)),
         updated_at=S(iso(now_ms)),
         dirty_at=None if dirty is None else S(iso(dirty)),
         dirty_bucket=None if dirty is None else dirty_bucket(chat_id),
         recovered_at=S(iso(now_ms)) if recovered else None,
-        recovered_from_sequence=n(standing.allocated) if recovered else None,
+        recovered_from_sequence=n(counter.allocated) if recovered else None,
     )
 
 
-def standing_of(item: CounterItem) -> Standing:
+def counter_of(item: CounterItem) -> ChatCounter:
     try:
-        return Standing(
+        return ChatCounter(
             allocated=int(item.sequence_counter.N),
             published_through=int(item.published_through.N),
             published_message=None if item.published_message.N is None else int(item.published_message.N),

@@ -16,7 +16,7 @@ from seriatim.domain.errors import RowUnreadable
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.engines.shared.request_key_rules import RequestRow
 from seriatim.ports.event_log import Headers, Partition
-from seriatim.ports.message_log import Key, Standing
+from seriatim.ports.message_log import ChatCounter, Key
 
 T = TypeVar("T")
 
@@ -45,10 +45,10 @@ TABLES: Mapping[str, bytes] = {
 }
 
 
-class CounterRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The counter and, after a repair, since when and from where it counts."""
+class CounterRow(msgspec.Struct, frozen=True, gc=False, kw_only=True, rename={"counter": "standing"}):
+    """The counter and, after a repair, since when and from where it counts. The folder calls it `standing`."""
 
-    standing: Standing
+    counter: ChatCounter
     recovered_at_ms: int | None = None
     recovered_from: int | None = None
 

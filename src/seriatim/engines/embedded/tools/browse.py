@@ -110,9 +110,9 @@ def _pair(key: bytes, value: bytes, reveal: Reveal) -> Shown:
 
 def _counter(key: bytes, value: bytes, reveal: Reveal) -> Shown:
     row = _builtins(rows.COUNTER.decode(value))
-    standing = row.pop("standing")
-    assert isinstance(standing, dict)
-    return {"chat_id": rows.first_text(key), **standing, **row}
+    counter = row.pop("standing")
+    assert isinstance(counter, dict)
+    return {"chat_id": rows.first_text(key), **counter, **row}
 
 
 def _dirty(key: bytes, value: bytes, reveal: Reveal) -> Shown:

@@ -22,7 +22,7 @@ from seriatim.ports.inspection import (
     UserChat,
     UserSession,
 )
-from seriatim.ports.message_log import Key, Standing, Watermark
+from seriatim.ports.message_log import ChatCounter, Key, Watermark
 
 Row = tuple[bytes, bytes]
 
@@ -47,7 +47,7 @@ class EmbeddedInspection(Inspection):
     async def counters(self) -> AsyncIterator[Counter]:
         async for key, value in self._table("chat_counters"):
             (chat_id,) = rows.texts(key)
-            yield Counter(chat_id, rows.COUNTER.decode(value).standing)
+            yield Counter(chat_id, rows.COUNTER.decode(value).counter)
 
     async def chats_with_slots(self) -> AsyncIterator[str]:
         """Leaps from chat to chat: their messages are not read."""
@@ -131,9 +131,9 @@ class EmbeddedInspection(Inspection):
     async def chat(self, chat_id: str) -> Chat | None:
         return rows.CHAT.found(self._glance.get(rows.chat_key(chat_id)))
 
-    async def counter(self, chat_id: str) -> Standing | None:
+    async def counter(self, chat_id: str) -> ChatCounter | None:
         row = rows.COUNTER.found(self._glance.get(rows.counter_key(chat_id)))
-        return None if row is None else row.standing
+        return None if row is None else row.counter
 
     async def is_listed_dirty(self, chat_id: str, *, dirty_at_ms: int) -> bool:
         return self._glance.get(rows.dirty_key(dirty_at_ms, chat_id)) is not None
