@@ -74,7 +74,7 @@ async def counted(data: Path, people: People, *, connections: int, chat: int, de
     from cryptography.hazmat.primitives import serialization
 
     from seriatim.connection.listener.ws_socket import WebSocket
-    from seriatim.connection.socket import Identity
+    from seriatim.connection.socket import ClientIdentity
     from seriatim.engines.keys import key_folder
     from seriatim.runtime.config.settings import Settings
     from seriatim.runtime.wiring.assemble import assemble
@@ -96,7 +96,7 @@ async def counted(data: Path, people: People, *, connections: int, chat: int, de
         line = Line(lines, chat_id)
         socket = line.socket = WebSocket(cast(asyncio.Transport, line), front._door)
         user_id = people.persons[number].user_id
-        identity = Identity(
+        identity = ClientIdentity(
             user_id=user_id, device_id=f"device_{number}", session_id="sess_bench", token_expires_at_ms=expires_at_ms
         )
         socket.attach(await gateway.open(socket, identity), b"")

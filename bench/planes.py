@@ -11,7 +11,7 @@ import msgspec
 
 from bench.figures import Figure
 from seriatim.connection.gateway import Gateway
-from seriatim.connection.socket import Identity
+from seriatim.connection.socket import ClientIdentity
 from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.message import Draft, Message, Receipt
 from seriatim.durability.ingest import Ingest
@@ -139,7 +139,7 @@ async def delivering() -> Figure:
     await gateway.start()
     sockets = [Sink() for _ in range(SOCKETS)]
     for number, socket in enumerate(sockets):
-        identity = Identity(
+        identity = ClientIdentity(
             user_id=f"user_{number}",
             device_id=f"{number}",
             session_id="sess",

@@ -6,7 +6,7 @@ import pytest
 
 from seriatim.connection.session.chat_cursor import ChatCursor
 from seriatim.connection.session.connection import Connection
-from seriatim.connection.session.outbound import Outbound
+from seriatim.connection.session.outbound import OutboundBuffer
 from seriatim.domain import limits
 from seriatim.engines.inprocess.directory import MemoryRegistry, _ExpiringSet
 from seriatim.fanout.dead_letters import DeadLetters
@@ -84,12 +84,12 @@ def an_unwritten_letter_counts_as_written(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_full_buffer_drops(patch: pytest.MonkeyPatch) -> None:
-    def push(self: Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
+    def push(self: OutboundBuffer, frame: bytes, chat_id: str, floor: int) -> bool:
         if len(self.pushes) < limits.OUTBOUND_FRAMES_MAX:
             self.pushes.append((frame, chat_id, floor))
         return True
 
-    patch.setattr(Outbound, "push", push)
+    patch.setattr(OutboundBuffer, "push", push)
 
 
 def a_slow_consumer_is_closed_at_once(patch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from seriatim.connection.gateway import Gateway
-from seriatim.connection.socket import Identity
+from seriatim.connection.socket import ClientIdentity
 from seriatim.domain.chat import Membership, Role
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import BadEvent, MessagePersisted, decode
@@ -142,8 +142,8 @@ class Town(Bench):
         device.start()
         return device
 
-    def identity(self, user_id: str, device: str) -> Identity:
-        return Identity(
+    def identity(self, user_id: str, device: str) -> ClientIdentity:
+        return ClientIdentity(
             user_id=user_id,
             device_id=f"device_{device}",
             session_id="sess_1",

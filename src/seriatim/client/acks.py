@@ -7,12 +7,12 @@ from seriatim.domain import limits
 from seriatim.protocol.frames import Ack
 
 
-class Receipts:
+class PendingAcks:
     """Outlives connections: an ack sent shortly before a connection broke may be lost, so it is owed again."""
 
     def __init__(self) -> None:
         self.due_at: float | None = None
-        self._owed: dict[str, _Owed] = {}
+        self._owed: dict[str, _OwedAck] = {}
         self._acked: dict[str, int] = {}
         self._doubted: dict[str, float] = {}  # by chat, when its last ack was sent on this connection
 
@@ -20,7 +20,7 @@ class Receipts:
         """The chat is stored up to the cursor, by so many messages more than before."""
         if cursor <= self._acked.get(chat_id, 0):
             return []
-        owed = self._owed.setdefault(chat_id, _Owed())
+        owed = self._owed.setdefault(chat_id, _OwedAck())
         owed.cursor = cursor
         owed.messages += messages
         if owed.messages >= limits.CLIENT_ACK_EVERY_MESSAGES:
@@ -54,7 +54,7 @@ class Receipts:
         """The server had no room for the ack: it is owed again."""
         self._acked.pop(chat_id, None)
         self._doubted.pop(chat_id, None)
-        self._owed.setdefault(chat_id, _Owed()).cursor = cursor
+        self._owed.setdefault(chat_id, _OwedAck()).cursor = cursor
         if self.due_at is None:
             self.due_at = now + limits.CLIENT_ACK_EVERY_S
 
@@ -70,7 +70,7 @@ class Receipts:
         return Ack(chat_id=chat_id, last_acked_sequence=cursor)
 
 
-class _Owed:
+class _OwedAck:
     def __init__(self) -> None:
         self.cursor = 0
         self.messages = 0

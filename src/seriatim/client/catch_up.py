@@ -10,27 +10,27 @@ from msgspec import UNSET
 
 from seriatim.client.store import ClientStore
 from seriatim.client.timeline import Timeline, as_message
-from seriatim.client.timers import Alarms
+from seriatim.client.timers import TimerQueue
 from seriatim.domain import limits
 from seriatim.domain.backoff import Chance, backoff_s
 from seriatim.domain.message import Message
 from seriatim.protocol.frames import MessageBatch, SyncRequest
 
 
-class Phase(Enum):
+class SyncPhase(Enum):
     IDLE = auto()
     WANTED = auto()  # queued behind other syncs
     RUNNING = auto()  # a request is out
     PAUSED = auto()  # the last request failed
 
 
-class ChatView:
+class ChatSync:
     """A chat as this connection sees it."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.timeline = timeline
         self.synced = False  # once on this connection, to the end
-        self.phase = Phase.IDLE
+        self.phase = SyncPhase.IDLE
         self.request_id = ""
         self.position = 0  # the running request asks for what lies above
         self.behind = 0  # the highest message that could not be placed since the running request left
@@ -40,7 +40,7 @@ class ChatView:
     @property
     def in_step(self) -> bool:
         """Nothing is known to be missing. A page may end below what was shown before: the store can lose slots."""
-        return self.synced and self.phase is Phase.IDLE and self.highest <= self.timeline.cursor
+        return self.synced and self.phase is SyncPhase.IDLE and self.highest <= self.timeline.cursor
 
 
 class CatchUp:
@@ -50,28 +50,30 @@ class CatchUp:
         self._store = store
         self._chance = chance
         self._floors = dict(floors)
-        self._views: dict[str, ChatView] = {}
+        self._views: dict[str, ChatSync] = {}
         self._wanted: dict[str, None] = {}
         self._running = 0
         self._unsynced = 0
         self._requests = 0
-        self._alarms: Alarms[str] = Alarms()  # per chat: unanswered, end of a pause, or an own message above a hole
+        self._alarms: TimerQueue[str] = (
+            TimerQueue()
+        )  # per chat: unanswered, end of a pause, or an own message above a hole
 
     # --- chats --------------------------------------------------------------------------------------------------
 
-    def view(self, chat_id: str) -> ChatView | None:
+    def view(self, chat_id: str) -> ChatSync | None:
         return self._views.get(chat_id)
 
-    def add(self, chat_id: str) -> ChatView:
+    def add(self, chat_id: str) -> ChatSync:
         """A new chat is synced at once; a known one stays as it is."""
         view = self._views.get(chat_id)
         if view is None:
-            view = self._views[chat_id] = ChatView(Timeline(chat_id, self._store))
+            view = self._views[chat_id] = ChatSync(Timeline(chat_id, self._store))
             self._unsynced += 1
             self.want(view)
         return view
 
-    def drop(self, view: ChatView) -> None:
+    def drop(self, view: ChatSync) -> None:
         self._leave_phase(view)
         self._alarms.cancel(view.timeline.chat_id)
         del self._views[view.timeline.chat_id]
@@ -84,25 +86,25 @@ class CatchUp:
 
     # --- asking -------------------------------------------------------------------------------------------------
 
-    def want(self, view: ChatView) -> None:
+    def want(self, view: ChatSync) -> None:
         """Sync from the cursor as soon as there is room. A sync that runs or waits already is enough for now."""
-        if view.phase is Phase.IDLE:
+        if view.phase is SyncPhase.IDLE:
             self._queue(view)
 
     def want_all(self) -> None:
         for view in self._views.values():
             self.want(view)
 
-    def missed(self, view: ChatView, sequence: int) -> None:
+    def missed(self, view: ChatSync, sequence: int) -> None:
         """A message could not be placed. It is not kept: what was shown is in the page of a later request."""
         view.behind = max(view.behind, sequence)
         view.highest = max(view.highest, sequence)
         self.want(view)
 
-    def settle_soon(self, view: ChatView, now: float) -> None:
+    def settle_soon(self, view: ChatSync, now: float) -> None:
         """An own message stands above a hole: usually a push on its way fills it, else a sync does."""
         chat_id = view.timeline.chat_id
-        if view.phase is Phase.IDLE and chat_id not in self._alarms:
+        if view.phase is SyncPhase.IDLE and chat_id not in self._alarms:
             self._alarms.set(chat_id, now + limits.CLIENT_OWN_SETTLE_S)
 
     def start(self, now: float) -> list[SyncRequest]:
@@ -118,14 +120,14 @@ class CatchUp:
 
     # --- answers ------------------------------------------------------------------------------------------------
 
-    def running(self, chat_id: str, request_id: str | object) -> ChatView | None:
+    def running(self, chat_id: str, request_id: str | object) -> ChatSync | None:
         """The chat whose request this answers. Without an id the chat alone decides: some servers do not echo it."""
         view = self._views.get(chat_id)
-        if view is None or view.phase is not Phase.RUNNING:
+        if view is None or view.phase is not SyncPhase.RUNNING:
             return None
         return view if request_id is UNSET or request_id == view.request_id else None
 
-    def page(self, view: ChatView, batch: MessageBatch, now: float) -> tuple[list[Message], list[SyncRequest]]:
+    def page(self, view: ChatSync, batch: MessageBatch, now: float) -> tuple[list[Message], list[SyncRequest]]:
         """What is new in the page, and the request for the next one."""
         end = max([view.position, *[item.sequence for item in batch.messages]])
         if batch.has_more and batch.next_sequence is not None:
@@ -145,9 +147,9 @@ class CatchUp:
             self.settle_soon(view, now)
         return fresh, []
 
-    def failed(self, view: ChatView, hint_s: float, now: float) -> None:
+    def failed(self, view: ChatSync, hint_s: float, now: float) -> None:
         self._leave_phase(view)
-        view.phase = Phase.PAUSED
+        view.phase = SyncPhase.PAUSED
         self._alarms.set(view.timeline.chat_id, now + backoff_s(view.failures, hint_s, self._chance))
         view.failures += 1
 
@@ -156,7 +158,7 @@ class CatchUp:
     def timer(self, now: float) -> None:
         for chat_id in self._alarms.due(now):
             view = self._views[chat_id]
-            if view.phase in (Phase.RUNNING, Phase.PAUSED):
+            if view.phase in (SyncPhase.RUNNING, SyncPhase.PAUSED):
                 self._leave_phase(view)
                 self._queue(view)
             elif view.timeline.waits:
@@ -167,11 +169,11 @@ class CatchUp:
 
     # --- phases ---------------------------------------------------------------------------------------------------
 
-    def _request(self, view: ChatView, position: int, now: float) -> SyncRequest:
+    def _request(self, view: ChatSync, position: int, now: float) -> SyncRequest:
         chat_id = view.timeline.chat_id
         self._requests += 1
         self._running += 1
-        view.phase = Phase.RUNNING
+        view.phase = SyncPhase.RUNNING
         view.request_id = f"sync-{self._requests}"
         view.position = position
         view.behind = 0
@@ -183,12 +185,12 @@ class CatchUp:
             request_id=view.request_id,
         )
 
-    def _queue(self, view: ChatView) -> None:
-        view.phase = Phase.WANTED
+    def _queue(self, view: ChatSync) -> None:
+        view.phase = SyncPhase.WANTED
         self._wanted[view.timeline.chat_id] = None
 
-    def _leave_phase(self, view: ChatView) -> None:
-        if view.phase is Phase.RUNNING:
+    def _leave_phase(self, view: ChatSync) -> None:
+        if view.phase is SyncPhase.RUNNING:
             self._running -= 1
         self._wanted.pop(view.timeline.chat_id, None)
-        view.phase = Phase.IDLE
+        view.phase = SyncPhase.IDLE

@@ -9,7 +9,7 @@ import msgspec
 
 from seriatim.client.actions import Action, ConsentNeeded, Failed, Sent, Transmit
 from seriatim.client.store import ClientStore, OutboxEntry
-from seriatim.client.timers import Alarms, earliest
+from seriatim.client.timers import TimerQueue, earliest
 from seriatim.domain import limits
 from seriatim.domain.backoff import Chance, backoff_s
 from seriatim.domain.errors import InvalidMessage
@@ -25,12 +25,12 @@ class Outbox:
     def __init__(self, store: ClientStore, chance: Chance) -> None:
         self._store = store
         self._chance = chance
-        self._lanes: dict[str, _Lane] = {}  # one per chat with something to send
+        self._lanes: dict[str, _ChatQueue] = {}  # one per chat with something to send
         self._parked: dict[tuple[str, str], OutboxEntry] = {}  # failed, or waiting for consent
         self._open: dict[str, None] = {}
         self._ready: dict[str, None] = {}  # chats that may send now, fairly: whoever sent last queues last
-        self._alarms: Alarms[str] = Alarms()  # per chat: unanswered, or a pause after an error is over
-        self._pace = _Pace()
+        self._alarms: TimerQueue[str] = TimerQueue()  # per chat: unanswered, or a pause after an error is over
+        self._pace = _SendPacer()
         self._size = 0
         for entry in store.outbox():
             self._take_in(entry)
@@ -126,7 +126,7 @@ class Outbox:
         self._open.clear()
         self._ready.clear()
         self._alarms.clear()
-        self._pace = _Pace()
+        self._pace = _SendPacer()
         for lane in self._lanes.values():
             lane.in_flight = None
             lane.failures = 0
@@ -172,7 +172,7 @@ class Outbox:
         if entry.failed_code is not None:
             self._parked[entry.chat_id, entry.client_message_id] = entry
         else:
-            self._lanes.setdefault(entry.chat_id, _Lane()).entries[entry.client_message_id] = entry
+            self._lanes.setdefault(entry.chat_id, _ChatQueue()).entries[entry.client_message_id] = entry
 
     def _park(self, entry: OutboxEntry) -> None:
         self._take_out(entry)
@@ -203,7 +203,7 @@ class Outbox:
             self._ready[chat_id] = None
 
 
-class _Lane:
+class _ChatQueue:
     """One chat's entries, oldest first. The first is the one in flight, if any is."""
 
     def __init__(self) -> None:
@@ -215,7 +215,7 @@ class _Lane:
         return next(iter(self.entries.values()))
 
 
-class _Pace:
+class _SendPacer:
     """At most SEND_RATE_PER_S sends a second, after a small burst. `free_at`: when the next one may go."""
 
     def __init__(self) -> None:

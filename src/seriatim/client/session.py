@@ -7,13 +7,13 @@ from enum import Enum, auto
 
 from msgspec import UNSET, UnsetType
 
-from seriatim.client.acks import Receipts
+from seriatim.client.acks import PendingAcks
 from seriatim.client.actions import Action, ChatLeft, Connect, Deliver, Disconnect, ListChats, Ready, Stopped, Transmit
-from seriatim.client.catch_up import CatchUp, ChatView
+from seriatim.client.catch_up import CatchUp, ChatSync
 from seriatim.client.outbox import Outbox
 from seriatim.client.store import ClientStore
 from seriatim.client.timeline import as_message, own_message
-from seriatim.client.timers import Alarms, earliest
+from seriatim.client.timers import TimerQueue, earliest
 from seriatim.domain import limits
 from seriatim.domain.backoff import Chance, backoff_s
 from seriatim.domain.message import Message
@@ -31,7 +31,7 @@ from seriatim.protocol.frames import (
 )
 
 
-class State(Enum):
+class ClientState(Enum):
     DISCONNECTED = auto()
     BACKOFF = auto()
     CONNECTING = auto()  # until the greeting
@@ -40,7 +40,7 @@ class State(Enum):
     CLOSING = auto()
 
 
-class Alarm(Enum):
+class SessionTimer(Enum):
     RECONNECT = auto()
     GREETING = auto()
     CLOSED = auto()  # the socket should be gone by now
@@ -57,13 +57,13 @@ class ClientSession:
     """
 
     def __init__(self, store: ClientStore, chance: Chance) -> None:
-        self.state = State.DISCONNECTED
+        self.state = ClientState.DISCONNECTED
         self.user_id = ""
         self._store = store
         self._chance = chance
         self._outbox = Outbox(store, chance)
-        self._receipts = Receipts()
-        self._alarms: Alarms[Alarm] = Alarms()
+        self._receipts = PendingAcks()
+        self._alarms: TimerQueue[SessionTimer] = TimerQueue()
         self._catchup = CatchUp(store, chance, {})
         self._attempts = 0  # since READY was last reached
         self._hint_s = 0.0
@@ -76,7 +76,7 @@ class ClientSession:
     # --- events: the connection ---------------------------------------------------------------------------------
 
     def start(self, now: float) -> list[Action]:
-        if self.state is not State.DISCONNECTED:
+        if self.state is not ClientState.DISCONNECTED:
             return []
         self._stop_reason = None
         self._attempts = 0
@@ -85,13 +85,13 @@ class ClientSession:
 
     def connected(self, now: float) -> list[Action]:
         """The socket is open. Nothing is sent before the server's greeting."""
-        if self.state is State.CONNECTING:
-            self._alarms.set(Alarm.GREETING, now + limits.CLIENT_GREETING_WAIT_S)
+        if self.state is ClientState.CONNECTING:
+            self._alarms.set(SessionTimer.GREETING, now + limits.CLIENT_GREETING_WAIT_S)
         return []
 
     def disconnected(self, now: float, *, retry_after_s: float = 0.0, fatal: str | None = None) -> list[Action]:
         """The socket is gone, or never came to be. `fatal`: a refusal that no retry will change, in a word."""
-        if self.state in (State.DISCONNECTED, State.BACKOFF):
+        if self.state in (ClientState.DISCONNECTED, ClientState.BACKOFF):
             return []
         self._stop_reason = self._stop_reason or fatal
         self._outbox.close()
@@ -101,9 +101,9 @@ class ClientSession:
         self._listing = self._listed = False
         if self._stop_reason is not None:
             return self._stopped()
-        self.state = State.BACKOFF
+        self.state = ClientState.BACKOFF
         self._alarms.set(
-            Alarm.RECONNECT, now + backoff_s(self._attempts, max(self._hint_s, retry_after_s), self._chance)
+            SessionTimer.RECONNECT, now + backoff_s(self._attempts, max(self._hint_s, retry_after_s), self._chance)
         )
         self._attempts += 1
         self._hint_s = 0.0
@@ -111,10 +111,10 @@ class ClientSession:
 
     def stop(self, now: float) -> list[Action]:
         """Leave cleanly. What is unsent stays in the outbox."""
-        if self.state is State.DISCONNECTED:
+        if self.state is ClientState.DISCONNECTED:
             return []
         self._stop_reason = self._stop_reason or "stopped"
-        if self.state is State.BACKOFF:
+        if self.state is ClientState.BACKOFF:
             self._alarms.clear()
             return self._stopped()
         acks = self._transmit(self._receipts.flush(now)) if self._may_transmit else []
@@ -156,7 +156,7 @@ class ClientSession:
         if not self._listing:
             return []
         self._listing = False
-        self._alarms.set(Alarm.LIST, now + backoff_s(self._list_failures, retry_after_s, self._chance))
+        self._alarms.set(SessionTimer.LIST, now + backoff_s(self._list_failures, retry_after_s, self._chance))
         self._list_failures += 1
         return self._begin_sync([] if self._listed else list(self._store.chats()), now)
 
@@ -179,9 +179,9 @@ class ClientSession:
     # --- events: frames -----------------------------------------------------------------------------------------
 
     def received(self, frame: ServerFrame | UnknownType, now: float) -> list[Action]:
-        if self.state is State.CONNECTING:
+        if self.state is ClientState.CONNECTING:
             return self._greeted(frame, now) if isinstance(frame, ConnectionEstablished) else []
-        if self.state not in (State.SYNCING, State.READY, State.CLOSING):
+        if self.state not in (ClientState.SYNCING, ClientState.READY, ClientState.CLOSING):
             return []
         match frame:
             case MessageFrame():
@@ -199,10 +199,10 @@ class ClientSession:
         return [*actions, *self._go_on(now)]
 
     def _greeted(self, frame: ConnectionEstablished, now: float) -> list[Action]:
-        self.state = State.SYNCING
+        self.state = ClientState.SYNCING
         self.user_id = frame.user_id
-        self._alarms.cancel(Alarm.GREETING)
-        self._alarms.set(Alarm.RESYNC, self._resync_at(now))
+        self._alarms.cancel(SessionTimer.GREETING)
+        self._alarms.set(SessionTimer.RESYNC, self._resync_at(now))
         self._catchup = CatchUp(self._store, self._chance, self._floors)
         self._floors = {}
         return self._list()
@@ -281,7 +281,7 @@ class ClientSession:
         if view is not None and view.synced:
             self._receipts.refused(chat_id, view.timeline.cursor, now)
 
-    def _left(self, view: ChatView, code: str) -> list[Action]:
+    def _left(self, view: ChatSync, code: str) -> list[Action]:
         chat_id = view.timeline.chat_id
         self._catchup.drop(view)
         # What waits for this chat is still offered once: the server acks what it stored before, and refuses the rest.
@@ -303,24 +303,24 @@ class ClientSession:
     # --- steps ----------------------------------------------------------------------------------------------------
 
     def _connect(self) -> list[Action]:
-        self.state = State.CONNECTING
+        self.state = ClientState.CONNECTING
         return [Connect()]
 
     def _close(self, now: float) -> None:
-        self.state = State.CLOSING
+        self.state = ClientState.CLOSING
         self._outbox.close()
         self._alarms.clear()
-        self._alarms.set(Alarm.CLOSED, now + limits.DRAIN_S)
+        self._alarms.set(SessionTimer.CLOSED, now + limits.DRAIN_S)
 
     def _stopped(self) -> list[Action]:
-        self.state = State.DISCONNECTED
+        self.state = ClientState.DISCONNECTED
         return [Stopped(reason=self._stop_reason or "stopped")]
 
     def _list(self) -> list[Action]:
         if self._listing:
             return []
         self._listing = True
-        self._alarms.cancel(Alarm.LIST)
+        self._alarms.cancel(SessionTimer.LIST)
         return [ListChats()]
 
     def _begin_sync(self, chat_ids: list[str], now: float) -> list[Action]:
@@ -331,7 +331,7 @@ class ClientSession:
             self._catchup.add(chat_id)
         return self._go_on(now)
 
-    def _deliver(self, view: ChatView, fresh: list[Message], now: float) -> list[Action]:
+    def _deliver(self, view: ChatSync, fresh: list[Message], now: float) -> list[Action]:
         actions: list[Action] = []
         for message in fresh:
             if message.sender_id == self.user_id:
@@ -349,23 +349,23 @@ class ClientSession:
         if not self._may_transmit:
             return []
         actions = self._transmit(self._catchup.start(now)) if self._listed else []
-        if self.state is State.SYNCING and self._listed and self._catchup.complete:
-            self.state = State.READY
+        if self.state is ClientState.SYNCING and self._listed and self._catchup.complete:
+            self.state = ClientState.READY
             self._attempts = 0
             actions.append(Ready())
         return [*actions, *self._outbox.pump(now)]
 
-    def _ring(self, alarm: Alarm, now: float) -> list[Action]:
+    def _ring(self, alarm: SessionTimer, now: float) -> list[Action]:
         match alarm:
-            case Alarm.RECONNECT:
+            case SessionTimer.RECONNECT:
                 return self._connect()
-            case Alarm.GREETING | Alarm.CLOSED:
+            case SessionTimer.GREETING | SessionTimer.CLOSED:
                 self._close(now)
                 return [Disconnect()]
-            case Alarm.LIST:
+            case SessionTimer.LIST:
                 return self._list()
-            case Alarm.RESYNC:
-                self._alarms.set(Alarm.RESYNC, self._resync_at(now))
+            case SessionTimer.RESYNC:
+                self._alarms.set(SessionTimer.RESYNC, self._resync_at(now))
                 self._catchup.want_all()
                 self._receipts.doubt()
                 return self._list()  # no frame announces a membership; this bounds how long a new chat goes unnoticed
@@ -379,7 +379,7 @@ class ClientSession:
 
     @property
     def _may_transmit(self) -> bool:
-        return self.state is State.SYNCING or self.state is State.READY
+        return self.state is ClientState.SYNCING or self.state is ClientState.READY
 
 
 def _seconds(hint: float | UnsetType) -> float:

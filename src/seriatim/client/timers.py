@@ -11,7 +11,7 @@ Key = TypeVar("Key")
 _STALE_ENTRIES_MAX = 64  # replaced alarms stay in the heap until this many outnumber the live ones
 
 
-class Alarms(Generic[Key]):
+class TimerQueue(Generic[Key]):
     def __init__(self) -> None:
         self._set: dict[Key, tuple[float, int]] = {}
         self._heap: list[tuple[float, int, Key]] = []

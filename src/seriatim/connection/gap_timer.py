@@ -13,7 +13,7 @@ from seriatim.connection.task_group import report
 from seriatim.domain import limits
 
 
-class Gaps:
+class GapTimer:
     """All wait equally long, so the first to come is the first to be due."""
 
     __slots__ = ("_handle", "_waiting")

@@ -5,16 +5,16 @@ from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 
 from seriatim.connection.drain import drain
-from seriatim.connection.gap_timer import Gaps
-from seriatim.connection.head_probe import Probe
-from seriatim.connection.new_chats import NewChats
+from seriatim.connection.gap_timer import GapTimer
+from seriatim.connection.head_probe import HeadProbe
+from seriatim.connection.new_chats import NewChatProbe
 from seriatim.connection.observer import GatewayObserver
 from seriatim.connection.registrations import Registrations, is_older
-from seriatim.connection.services import OpenBreakers, Services
-from seriatim.connection.session.chat_cursor import Pushed
+from seriatim.connection.services import GatewayContext, OpenBreakers
+from seriatim.connection.session.chat_cursor import PushedMessage
 from seriatim.connection.session.connection import Connection
-from seriatim.connection.socket import Identity, Socket
-from seriatim.connection.task_group import Tasks, TurnEnd, report
+from seriatim.connection.socket import ClientIdentity, Socket
+from seriatim.connection.task_group import FlushScheduler, TaskGroup, report
 from seriatim.domain import ids, limits
 from seriatim.domain.errors import Draining, SeriatimError, ServerBusy, ServiceUnavailable
 from seriatim.domain.times import iso
@@ -55,21 +55,21 @@ class Gateway:
         self._subscriber = subscriber
         self._observe = observe
         self._registrations = Registrations(directory, push, observe)
-        self._tasks = Tasks()
-        self._loops = Tasks()
-        self._probe = Probe(durability, observe)
-        self._new_chats = NewChats(durability, clock, observe)
-        self._services = Services(
+        self._tasks = TaskGroup()
+        self._loops = TaskGroup()
+        self._probe = HeadProbe(durability, observe)
+        self._new_chats = NewChatProbe(durability, clock, observe)
+        self._services = GatewayContext(
             gateway_id=gateway_id,
             durability=durability,
             clock=clock,
             breakers=OpenBreakers(clock),
             fill_slots=asyncio.Semaphore(limits.FILLS_IN_PROGRESS_MAX),
-            gaps=Gaps(),
+            gaps=GapTimer(),
             probe=self._probe,
             new_chats=self._new_chats,
             tasks=self._tasks,
-            turn_end=TurnEnd(patience_turns, few=limits.FLUSH_FEW_SOCKETS),
+            turn_end=FlushScheduler(patience_turns, few=limits.FLUSH_FEW_SOCKETS),
             observe=observe,
         )
         self._arrivals = 0
@@ -125,13 +125,13 @@ class Gateway:
 
     # --- connections -------------------------------------------------------------------------------------------------
 
-    async def open(self, socket: Socket, identity: Identity) -> Connection:
+    async def open(self, socket: Socket, identity: ClientIdentity) -> Connection:
         """`accept`, then `establish`, for callers whose socket is silent until it was greeted."""
         connection = self.accept(socket, identity)
         await self.establish(connection)
         return connection
 
-    def accept(self, socket: Socket, identity: Identity) -> Connection:
+    def accept(self, socket: Socket, identity: ClientIdentity) -> Connection:
         """A connection that already takes events and parcels, and keeps them until it is established.
 
         Raises what a handshake should be refused with.
@@ -213,7 +213,7 @@ class Gateway:
 
     def received(self, parcels: Sequence[Parcel]) -> None:
         """Sorted by connection, so that each is asked once for all it gets. A message is encoded once for everybody."""
-        runs: defaultdict[str, list[Pushed]] = defaultdict(list)
+        runs: defaultdict[str, list[PushedMessage]] = defaultdict(list)
         for parcel in parcels:
             if isinstance(parcel, Delivery):
                 message, prev_sequence = parcel.message, parcel.prev_sequence
@@ -228,7 +228,7 @@ class Gateway:
                     self._close(parcel.connection_id, reason)
         self._deliver(runs)
 
-    def _deliver(self, runs: Mapping[str, Sequence[Pushed]]) -> None:
+    def _deliver(self, runs: Mapping[str, Sequence[PushedMessage]]) -> None:
         for connection_id, run in runs.items():
             connection = self.connections.get(connection_id)
             if connection is None:

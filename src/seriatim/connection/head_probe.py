@@ -12,7 +12,7 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.ports.durability import Durability
 
 
-class Watcher(Protocol):
+class HeadWatcher(Protocol):
     """A connection that promises a chat to be complete."""
 
     def head(self, chat_id: str, sequence: int) -> None:
@@ -20,18 +20,18 @@ class Watcher(Protocol):
         ...
 
 
-class Probe:
+class HeadProbe:
     """Which connections watch which chat; asks PROBE_CHATS_MAX heads at a time."""
 
     def __init__(self, durability: Durability, observe: GatewayObserver) -> None:
         self._durability = durability
         self._observe = observe
-        self._watchers: dict[str, dict[Watcher, None]] = {}
+        self._watchers: dict[str, dict[HeadWatcher, None]] = {}
 
-    def watch(self, chat_id: str, watcher: Watcher) -> None:
+    def watch(self, chat_id: str, watcher: HeadWatcher) -> None:
         self._watchers.setdefault(chat_id, {})[watcher] = None
 
-    def unwatch(self, chat_id: str, watcher: Watcher) -> None:
+    def unwatch(self, chat_id: str, watcher: HeadWatcher) -> None:
         watchers = self._watchers.get(chat_id)
         if watchers is not None and watchers.pop(watcher, watcher) is None and not watchers:
             del self._watchers[chat_id]

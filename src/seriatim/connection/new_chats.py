@@ -15,7 +15,7 @@ from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Durability
 
 
-class Member(Protocol):
+class NewChatWatcher(Protocol):
     """A connection of a user."""
 
     def unsynced(self, chat_ids: Sequence[str]) -> Sequence[str]:
@@ -27,28 +27,28 @@ class Member(Protocol):
         ...
 
 
-class NewChats:
+class NewChatProbe:
     """Asks once per user, however many devices are connected, for NEW_CHATS_USERS_MAX of them in one call."""
 
     def __init__(self, durability: Durability, clock: Clock, observe: GatewayObserver) -> None:
         self._durability = durability
         self._clock = clock
         self._observe = observe
-        self._users: dict[str, _User] = {}
+        self._users: dict[str, _WatchedUser] = {}
 
-    def watch(self, user_id: str, member: Member) -> None:
+    def watch(self, user_id: str, member: NewChatWatcher) -> None:
         user = self._users.get(user_id)
         if user is None:
-            user = self._users[user_id] = _User(self._next_at())
+            user = self._users[user_id] = _WatchedUser(self._next_at())
         user.members[member] = self._clock.now_ms()
 
-    def unwatch(self, user_id: str, member: Member) -> None:
+    def unwatch(self, user_id: str, member: NewChatWatcher) -> None:
         user = self._users.get(user_id)
         if user is not None and user.members.pop(member, None) is not None and not user.members:
             del self._users[user_id]
 
     @property
-    def members(self) -> Sequence[Member]:
+    def members(self) -> Sequence[NewChatWatcher]:
         return [member for user in self._users.values() for member in user.members]
 
     async def look(self) -> None:
@@ -91,16 +91,16 @@ class NewChats:
         return self._clock.monotonic() + limits.NEW_CHATS_EVERY_S + spread_s
 
 
-class _User:
+class _WatchedUser:
     """`members`: each with the wall clock of its arrival."""
 
     __slots__ = ("due_at", "members")
 
     def __init__(self, due_at: float) -> None:
         self.due_at = due_at
-        self.members: dict[Member, int] = {}
+        self.members: dict[NewChatWatcher, int] = {}
 
 
-def _since(user: _User) -> str:
+def _since(user: _WatchedUser) -> str:
     """A little before its first connection: what was joined earlier is in the list that its client has read."""
     return iso(min(user.members.values()) - int(limits.NEW_CHATS_BEFORE_S * 1000))

@@ -3,28 +3,28 @@
 import asyncio
 from dataclasses import dataclass
 
-from seriatim.connection.gap_timer import Gaps
-from seriatim.connection.head_probe import Probe
-from seriatim.connection.new_chats import NewChats
+from seriatim.connection.gap_timer import GapTimer
+from seriatim.connection.head_probe import HeadProbe
+from seriatim.connection.new_chats import NewChatProbe
 from seriatim.connection.observer import GatewayObserver
-from seriatim.connection.task_group import Tasks, TurnEnd
+from seriatim.connection.task_group import FlushScheduler, TaskGroup
 from seriatim.domain.errors import BreakerOpen
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Durability
 
 
 @dataclass(frozen=True, slots=True)
-class Services:
+class GatewayContext:
     gateway_id: str
     durability: Durability
     clock: Clock
     breakers: "OpenBreakers"
     fill_slots: asyncio.Semaphore
-    gaps: Gaps
-    probe: Probe
-    new_chats: NewChats
-    tasks: Tasks
-    turn_end: TurnEnd
+    gaps: GapTimer
+    probe: HeadProbe
+    new_chats: NewChatProbe
+    tasks: TaskGroup
+    turn_end: FlushScheduler
     observe: GatewayObserver
 
 

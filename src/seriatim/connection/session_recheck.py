@@ -17,7 +17,7 @@ from seriatim.ports.tokens import Authenticator
 from seriatim.protocol.frames import CloseReason
 
 
-class Recheck:
+class RevocationRecheck:
     """One loop for all `connections` of a gateway, REVOCATION_CHECKS_MAX questions at a time."""
 
     def __init__(

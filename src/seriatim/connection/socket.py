@@ -25,7 +25,7 @@ class Socket(Protocol):
         ...
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
+class ClientIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Who connected, proved by a token before the socket was handed over."""
 
     user_id: str

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 
 
-class Tasks:
+class TaskGroup:
     """An owner of tasks; those of its children are its own too.
 
     A failure nobody expected goes to the loop's exception handler and hurts only its own task.
@@ -12,14 +12,14 @@ class Tasks:
 
     __slots__ = ("_parent", "_tasks")
 
-    def __init__(self, parent: "Tasks | None" = None) -> None:
+    def __init__(self, parent: "TaskGroup | None" = None) -> None:
         self._parent = parent
         self._tasks: dict[asyncio.Task[None], None] = {}  # a dict keeps their order, so that a run can be repeated
 
     def start(self, work: Coroutine[object, object, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         task.add_done_callback(_report)
-        owner: Tasks | None = self
+        owner: TaskGroup | None = self
         while owner is not None:
             owner._keep(task)
             owner = owner._parent
@@ -38,7 +38,7 @@ class Tasks:
         task.add_done_callback(self._tasks.pop)
 
 
-class TurnEnd:
+class FlushScheduler:
     """Calls back once this turn of the loop is over, or `turns` turns later if more than `few` have asked in it: all
     who asked meanwhile, in that order.
 

@@ -68,7 +68,7 @@ def decode_client_frame(text: str | bytes) -> ClientFrame | UnknownType:
         raise BadFrame(error, echo_of(fields)) from None
 
 
-def faultless_send(text: str | bytes) -> SendMessage | None:
+def decode_valid_send(text: str | bytes) -> SendMessage | None:
     """What `decode_client_frame` would come to, for what nearly every frame is: read in one pass, without a dict.
 
     None: it is something else, or not without fault, and goes the long way, which knows why.
@@ -92,11 +92,11 @@ def faultless_send(text: str | bytes) -> SendMessage | None:
     return send
 
 
-class _Send(SendMessage, frozen=True, kw_only=True, tag_field="type", tag="send_message"):
+class _SendWithPayload(SendMessage, frozen=True, kw_only=True, tag_field="type", tag="send_message"):
     payload: object = UNSET  # of older clients, whose fields are laid flat
 
 
-_sends = msgspec.json.Decoder(_Send)
+_sends = msgspec.json.Decoder(_SendWithPayload)
 
 
 def echo_of(fields: Fields) -> Echo:
@@ -221,11 +221,11 @@ _encoder = msgspec.json.Encoder()
 _server_frames: msgspec.json.Decoder[ServerFrame] = msgspec.json.Decoder(ServerFrame)
 
 
-class _Tag(msgspec.Struct, frozen=True):
+class _TypeField(msgspec.Struct, frozen=True):
     type: str
 
 
-_tags = msgspec.json.Decoder(_Tag)
+_tags = msgspec.json.Decoder(_TypeField)
 _SERVER_TYPES = tuple(
     str(each.__struct_config__.tag)
     for each in ServerFrame.__args__  # one entry per class of the union
@@ -267,7 +267,7 @@ def error_frame(error: SeriatimError, echo: Echo = _NOTHING, *, grace_period: fl
     )
 
 
-class Batch(msgspec.Struct, frozen=True, kw_only=True):
+class EncodedBatch(msgspec.Struct, frozen=True, kw_only=True):
     """A message_batch ready to leave. `through`: the last slot it covers, after the cut."""
 
     frame: MessageBatch
@@ -275,9 +275,9 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     through: int
 
 
-def batch(
+def encode_batch(
     chat_id: str, messages: Sequence[Message], *, through: int, has_more: bool, request_id: Maybe = UNSET
-) -> Batch:
+) -> EncodedBatch:
     """A page of the stable prefix as one frame of at most BATCH_BYTES_MAX; what is cut off counts as more."""
     whole = _batch(chat_id, _items(messages), through, has_more, request_id)
     if len(whole.encoded) <= limits.BATCH_BYTES_MAX:
@@ -298,7 +298,9 @@ def _items(messages: Sequence[Message]) -> tuple[MessageItem, ...]:
     return tuple(message_item(message, prev) for message, prev in zip(messages, before, strict=False))
 
 
-def _batch(chat_id: str, items: tuple[MessageItem, ...], through: int, has_more: bool, request_id: Maybe) -> Batch:
+def _batch(
+    chat_id: str, items: tuple[MessageItem, ...], through: int, has_more: bool, request_id: Maybe
+) -> EncodedBatch:
     frame = MessageBatch(
         chat_id=chat_id,
         messages=items,
@@ -306,4 +308,4 @@ def _batch(chat_id: str, items: tuple[MessageItem, ...], through: int, has_more:
         next_sequence=through + 1 if has_more else None,
         request_id=request_id,
     )
-    return Batch(frame=frame, encoded=encode(frame), through=through)
+    return EncodedBatch(frame=frame, encoded=encode(frame), through=through)

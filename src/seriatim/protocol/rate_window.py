@@ -3,7 +3,7 @@
 from collections import deque
 
 
-class Window:
+class RateWindow:
     """Remembers the last `count` times, so it says exactly whether they all lie within `seconds`."""
 
     __slots__ = ("_seconds", "_times")

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from seriatim.domain import limits
 from seriatim.domain.errors import Draining, InvalidMessage, SeriatimError, ServerBusy
 from seriatim.domain.message import Draft
-from seriatim.protocol.codec import BadFrame, Echo, UnknownType, decode_client_frame, error_frame, faultless_send
+from seriatim.protocol.codec import BadFrame, Echo, UnknownType, decode_client_frame, decode_valid_send, error_frame
 from seriatim.protocol.frames import (
     Ack,
     ClientFrame,
@@ -23,7 +23,7 @@ from seriatim.protocol.frames import (
     SendMessage,
     SyncRequest,
 )
-from seriatim.protocol.rate_window import Window
+from seriatim.protocol.rate_window import RateWindow
 
 # --- what the session asks for ---------------------------------------------------------------------------------------
 
@@ -50,11 +50,11 @@ class Sync(msgspec.Struct, frozen=True):
     request: SyncRequest
 
 
-class Acknowledge(msgspec.Struct, frozen=True):
+class RecordAck(msgspec.Struct, frozen=True):
     ack: Ack
 
 
-class Beat(msgspec.Struct, frozen=True):
+class AnswerHeartbeat(msgspec.Struct, frozen=True):
     """Answer a heartbeat with the time."""
 
     request_id: Maybe
@@ -74,10 +74,10 @@ class Ignored(msgspec.Struct, frozen=True):
     type: str
 
 
-Action = Reply | Submit | Sync | Acknowledge | Beat | Ping | Close | Ignored
+Action = Reply | Submit | Sync | RecordAck | AnswerHeartbeat | Ping | Close | Ignored
 
 
-class Phase(Enum):
+class SessionPhase(Enum):
     GREETING = "greeting"  # not registered yet: frames wait
     OPEN = "open"
     DRAINING = "draining"  # closing was announced: what was accepted is still answered
@@ -85,7 +85,7 @@ class Phase(Enum):
 
 
 # A member of an enum costs ten times as much by way of its class, and every frame asks.
-_GREETING, _DRAINING, _CLOSED = Phase.GREETING, Phase.DRAINING, Phase.CLOSED
+_GREETING, _DRAINING, _CLOSED = SessionPhase.GREETING, SessionPhase.DRAINING, SessionPhase.CLOSED
 
 # --- the machine -----------------------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class ServerSession:
     """`now` is monotonic seconds everywhere. `expires_at` and `rotates_at` end the session on time."""
 
     def __init__(self, user_id: str, connection_id: str, *, now: float, expires_at: float, rotates_at: float) -> None:
-        self.phase = Phase.GREETING
+        self.phase = SessionPhase.GREETING
         self._user_id = user_id
         self._connection_id = connection_id
         self._expires_at = expires_at
@@ -102,7 +102,7 @@ class ServerSession:
         self._ping_at = now + limits.PING_INTERVAL_S
         self._pong_by: float | None = None  # None while no ping is unanswered
         self._early: list[str | bytes] = []
-        self._invalid = Window(limits.INVALID_FRAMES_MAX, limits.INVALID_FRAMES_WINDOW_S)
+        self._invalid = RateWindow(limits.INVALID_FRAMES_MAX, limits.INVALID_FRAMES_WINDOW_S)
 
     def received(self, text: str | bytes, now: float) -> Sequence[Action]:
         self._pong_by = None  # as good as a pong
@@ -111,7 +111,7 @@ class ServerSession:
             return ()
         if phase is _GREETING:
             return self._too_early(text)
-        frame: ClientFrame | None = faultless_send(text)
+        frame: ClientFrame | None = decode_valid_send(text)
         if frame is None:
             try:
                 other = decode_client_frame(text)
@@ -141,25 +141,25 @@ class ServerSession:
 
     def greeted(self, now: float) -> list[Action]:
         """The greeting is on its way: what came before it is handled now, in order."""
-        if self.phase is not Phase.GREETING:
+        if self.phase is not SessionPhase.GREETING:
             return []
-        self.phase = Phase.OPEN
+        self.phase = SessionPhase.OPEN
         early, self._early = self._early, []
         return [action for text in early for action in self.received(text, now)]
 
     def drain(self) -> None:
         """Closing was announced; requests from now on are refused."""
-        if self.phase is not Phase.CLOSED:
-            self.phase = Phase.DRAINING
+        if self.phase is not SessionPhase.CLOSED:
+            self.phase = SessionPhase.DRAINING
             self._early = []
 
     def close(self) -> None:
-        self.phase = Phase.CLOSED
+        self.phase = SessionPhase.CLOSED
         self._early = []
 
     def timer(self, now: float) -> list[Action]:
         """To be called at `next_timer`; harmless at any other time."""
-        if self.phase is Phase.CLOSED:
+        if self.phase is SessionPhase.CLOSED:
             return []
         if self._pong_by is not None and now >= self._pong_by:
             return [Close(CloseReason.IDLE_TIMEOUT)]
@@ -197,7 +197,7 @@ class ServerSession:
     def _too_late(self, frame: ClientFrame) -> Sequence[Action]:
         """Clients flush their acks when they are told of the closing; all else must go elsewhere."""
         if isinstance(frame, Ack):
-            return (Acknowledge(frame),)
+            return (RecordAck(frame),)
         return () if isinstance(frame, Heartbeat) else (Reply(error_frame(draining(), echo(frame))),)
 
     def _requested(self, frame: SyncRequest | Ack | Heartbeat) -> Action:
@@ -205,9 +205,9 @@ class ServerSession:
             case SyncRequest():
                 return Sync(frame)
             case Ack():
-                return Acknowledge(frame)
+                return RecordAck(frame)
             case Heartbeat():
-                return Beat(frame.request_id)
+                return AnswerHeartbeat(frame.request_id)
 
 
 def echo(frame: ClientFrame) -> Echo:

@@ -77,18 +77,18 @@ def tight_limits(chance: float = 0.0, profile: str = "") -> Iterator[None]:
     """`chance` in [0, 1) picks the set. Also watches every outbound buffer: `high_water` is the fullest one since."""
     global _high_water
     _high_water = 0
-    push, take = outbound.Outbound.push, outbound.Outbound.take
+    push, take = outbound.OutboundBuffer.push, outbound.OutboundBuffer.take
 
-    def note(buffer: outbound.Outbound) -> None:
+    def note(buffer: outbound.OutboundBuffer) -> None:
         global _high_water
         _high_water = max(_high_water, len(buffer.pushes))
 
-    def watched_push(self: outbound.Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
+    def watched_push(self: outbound.OutboundBuffer, frame: bytes, chat_id: str, floor: int) -> bool:
         queued = push(self, frame, chat_id, floor)
         note(self)
         return queued
 
-    def watched_take(self: outbound.Outbound, bytes_max: int) -> outbound.Chunk | None:
+    def watched_take(self: outbound.OutboundBuffer, bytes_max: int) -> outbound.OutboundChunk | None:
         note(self)  # runs that found room were not pushed one by one
         return take(self, bytes_max)
 
@@ -97,11 +97,11 @@ def tight_limits(chance: float = 0.0, profile: str = "") -> Iterator[None]:
         for name, value in (*_ALWAYS, *LIMIT_SETS[limit_set(chance)], *PROFILE_LIMITS.get(profile, ())):
             before.append((name, getattr(limits, name)))
             setattr(limits, name, value)
-        outbound.Outbound.push = watched_push  # type: ignore[method-assign]
-        outbound.Outbound.take = watched_take  # type: ignore[method-assign]
+        outbound.OutboundBuffer.push = watched_push  # type: ignore[method-assign]
+        outbound.OutboundBuffer.take = watched_take  # type: ignore[method-assign]
         yield
     finally:
-        outbound.Outbound.push, outbound.Outbound.take = push, take  # type: ignore[method-assign]
+        outbound.OutboundBuffer.push, outbound.OutboundBuffer.take = push, take  # type: ignore[method-assign]
         for name, value in reversed(before):
             setattr(limits, name, value)
 

@@ -18,7 +18,7 @@ from websockets.typing import Subprotocol
 
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.listener.admission import Admission
-from seriatim.connection.listener.server import Front
+from seriatim.connection.listener.server import Listener
 from seriatim.connection.listener.state import ASGIApp, Event, Receive, Scope, Send
 from seriatim.connection.observer import ListenerObserver
 from seriatim.connection.session.connection import Connection
@@ -177,7 +177,7 @@ class House:
         admission = Admission(
             self.keeper, directory, self.clock, lifted=lifted, origins=origins, trusted_proxies=trusted_proxies
         )
-        self.front = Front(self.gateway, app or hello, admission, self.clock, observe=self.seen)
+        self.front = Listener(self.gateway, app or hello, admission, self.clock, observe=self.seen)
         self.port = 0
         self._peers: list[Peer] = []
         for user_id in (ANN, BOB):

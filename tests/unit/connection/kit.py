@@ -8,7 +8,7 @@ from typing import ParamSpec
 
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.session.connection import Connection
-from seriatim.connection.socket import Identity
+from seriatim.connection.socket import ClientIdentity
 from seriatim.ports.push import Delivery
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import Ack, ClientFrame, SendMessage, SyncRequest
@@ -101,8 +101,8 @@ class World:
             observe=self.observed,
         )
 
-    def identity(self, device_id: str = DEVICE, user_id: str = USER, expires_in_s: float = 1e6) -> Identity:
-        return Identity(
+    def identity(self, device_id: str = DEVICE, user_id: str = USER, expires_in_s: float = 1e6) -> ClientIdentity:
+        return ClientIdentity(
             user_id=user_id,
             device_id=device_id,
             session_id="sess_1",

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seriatim.connection.session.chat_cursor import ChatCursor, Phase
+from seriatim.connection.session.chat_cursor import ChatCursor, CursorPhase
 from seriatim.domain import limits
 
 
@@ -185,7 +185,7 @@ def test_a_chat_is_live_only_after_its_last_page() -> None:
     cursor.page_sent(cursor.sync_started(0), 100, has_more=True)
     phases = [cursor.phase]
     cursor.page_sent(cursor.sync_started(100), 130, has_more=False)
-    assert [*phases, cursor.phase] == [Phase.SYNCING, Phase.LIVE]
+    assert [*phases, cursor.phase] == [CursorPhase.SYNCING, CursorPhase.LIVE]
 
 
 def test_a_cursor_beyond_the_end_is_corrected_and_later_messages_are_not_lost() -> None:
@@ -209,14 +209,14 @@ def test_a_failed_sync_leaves_a_live_chat_live_and_nothing_forgotten() -> None:
     epoch = cursor.sync_started(10)
     push(cursor, 41, 40)
     assert cursor.sync_failed(epoch)
-    assert (cursor.phase, cursor.delivered) == (Phase.LIVE, 40)
+    assert (cursor.phase, cursor.delivered) == (CursorPhase.LIVE, 40)
     assert cursor.behind
 
 
 def test_a_failed_first_sync_leaves_the_chat_unsynced() -> None:
     cursor = ChatCursor("chat_a")
     cursor.sync_failed(cursor.sync_started(7))
-    assert cursor.phase is Phase.UNSYNCED
+    assert cursor.phase is CursorPhase.UNSYNCED
     assert cursor.clamp(7) == 0
 
 
@@ -224,18 +224,18 @@ def test_of_two_syncs_at_once_the_later_one_decides() -> None:
     cursor = ChatCursor("chat_a")
     first, second = cursor.sync_started(0), cursor.sync_started(50)
     cursor.page_sent(first, 40, has_more=False)
-    assert (cursor.phase, cursor.delivered) == (Phase.SYNCING, 50)
+    assert (cursor.phase, cursor.delivered) == (CursorPhase.SYNCING, 50)
     assert not cursor.sync_failed(first)
     cursor.page_sent(second, 60, has_more=False)
-    assert (cursor.phase, cursor.delivered) == (Phase.LIVE, 60)
+    assert (cursor.phase, cursor.delivered) == (CursorPhase.LIVE, 60)
 
 
 def test_a_client_that_steps_back_is_owed_every_page_up_to_what_it_was_sent_before() -> None:
     cursor = live(40)
     cursor.page_sent(cursor.sync_started(10), 20, has_more=True)
-    assert (cursor.phase, cursor.delivered) == (Phase.SYNCING, 20)
+    assert (cursor.phase, cursor.delivered) == (CursorPhase.SYNCING, 20)
     assert cursor.sync_failed(cursor.sync_started(20))
-    assert (cursor.phase, cursor.delivered) == (Phase.SYNCING, 20)
+    assert (cursor.phase, cursor.delivered) == (CursorPhase.SYNCING, 20)
 
 
 # --- lagging -------------------------------------------------------------------------------------------------------
@@ -323,12 +323,12 @@ class _Model:
                 self.cursor.own(sequence, self.prev(sequence) if known else None)
             case "head":
                 self.cursor.exists(sequence)
-            case "fill" if self.cursor.phase is Phase.LIVE:
+            case "fill" if self.cursor.phase is CursorPhase.LIVE:
                 found, through, _ = self.above(self.cursor.delivered, limit)
                 self.cursor.filled([(each, frame(each)) for each in found], through)
             case "sync":
                 self.sync(sequence if known else 0, limit)
-            case "lag" if self.cursor.phase is Phase.LIVE:
+            case "lag" if self.cursor.phase is CursorPhase.LIVE:
                 self.cursor.lag()
             case "drain":
                 self.cursor.drained()

@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from seriatim.connection.session.chat_cursor import ChatCursor, Phase
+from seriatim.connection.session.chat_cursor import ChatCursor, CursorPhase
 from tests.unit.connection.doubles import CHAT, a_receipt
 from tests.unit.connection.kit import World, a_delivery, a_send, a_sync, ask, turns, with_world
 
@@ -106,7 +106,7 @@ class _Model:
                 cursor.sync_failed(self.epoch)
             case "fill" if cursor.behind:
                 cursor.filled([(each, b"%d" % each) for each in self.messages if each > cursor.delivered], self.end)
-            case "lag" if cursor.phase is Phase.LIVE:
+            case "lag" if cursor.phase is CursorPhase.LIVE:
                 cursor.lag()
             case "drain":
                 cursor.drained()
@@ -122,7 +122,7 @@ class _Model:
     def check(self) -> None:
         cursor = self.cursor
         assert len(self.pushed) == len(dict.fromkeys(self.pushed)), f"pushed again: {self.pushed}"
-        if cursor.synced and cursor.phase in (Phase.LIVE, Phase.LAGGING):
+        if cursor.synced and cursor.phase in (CursorPhase.LIVE, CursorPhase.LAGGING):
             assert cursor.delivered >= self.mark, f"the cursor went back from {self.mark} to {cursor.delivered}"
             self.mark = cursor.delivered
 

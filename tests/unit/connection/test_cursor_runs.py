@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from seriatim.connection.session.chat_cursor import ChatCursor, Pushed, Queued
+from seriatim.connection.session.chat_cursor import ChatCursor, PushedMessage, QueuedPush
 
 CHAT = "chat_a"
 
@@ -15,7 +15,7 @@ def live(delivered: int) -> ChatCursor:
     return cursor
 
 
-def run(*places: tuple[int, int | None]) -> Sequence[Pushed]:
+def run(*places: tuple[int, int | None]) -> Sequence[PushedMessage]:
     return [(CHAT, sequence, prev, b"%d" % sequence) for sequence, prev in places]
 
 
@@ -42,7 +42,7 @@ def test_a_chat_that_was_never_synced_is_not_settled() -> None:
 
 
 def test_a_run_is_taken_to_its_end_with_own_messages_passing_between() -> None:
-    cursor, queue = live(1), list[Queued]()
+    cursor, queue = live(1), list[QueuedPush]()
     assert not cursor.own(3, 2)  # its ack came before the push of 2
     assert not cursor.own(5, 4)
     assert cursor.next_run(run((2, 1), (4, 3), (6, 5)), 0, queue) == 3
@@ -51,7 +51,7 @@ def test_a_run_is_taken_to_its_end_with_own_messages_passing_between() -> None:
 
 
 def test_a_run_ends_at_another_chat_at_a_gap_and_at_what_waits() -> None:
-    other: Pushed = ("chat_b", 1, 0, b"1")
+    other: PushedMessage = ("chat_b", 1, 0, b"1")
     for pushes, taken in (
         ([*run((2, 1)), other], 1),
         (run((2, 1), (4, 3)), 1),
@@ -64,13 +64,13 @@ def test_a_run_ends_at_another_chat_at_a_gap_and_at_what_waits() -> None:
         assert cursor.delivered == 1 + taken
     cursor = live(1)
     cursor.pushed(3, 2, b"3")  # waits for 2
-    queue: list[Queued] = []
+    queue: list[QueuedPush] = []
     assert cursor.next_run(run((2, 1), (4, 3)), 0, queue) == 1
     assert [frame for frame, _, _ in queue] == [b"2"], "4 does not pass 3"
 
 
 def test_a_run_is_taken_from_where_it_is_asked_for() -> None:
-    cursor, queue = live(1), list[Queued]()
+    cursor, queue = live(1), list[QueuedPush]()
     assert cursor.next_run(run((9, 8), (2, 1), (3, 2)), 1, queue) == 3
     assert cursor.delivered == 3
 

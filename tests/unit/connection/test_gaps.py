@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from seriatim.connection.gap_timer import Gaps
+from seriatim.connection.gap_timer import GapTimer
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, OutcomeUnknown
 from tests.unit.connection.doubles import CHAT, a_receipt
@@ -19,7 +19,7 @@ class Watch:
     """Notes who was looked at, and when, counted from its own beginning."""
 
     def __init__(self) -> None:
-        self.gaps = Gaps()
+        self.gaps = GapTimer()
         self.looks: list[tuple[str, float]] = []
         self._began = asyncio.get_running_loop().time()
 
@@ -34,7 +34,7 @@ class Watch:
         return [name for name, _ in self.looks]
 
 
-def count_timers(gaps: Gaps, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def count_timers(gaps: GapTimer, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When the timers are due that it sets from now on."""
     loop = asyncio.get_running_loop()
     original = loop.call_at

@@ -1,10 +1,10 @@
 """S30: at most 100 requests of a connection are in progress; a queue that stays full ends the connection."""
 
-from seriatim.connection.session.inbound import Inbound
+from seriatim.connection.session.inbound import InboundQueue
 
 
-def full(now: float = 0.0) -> Inbound:
-    inbound = Inbound()
+def full(now: float = 0.0) -> InboundQueue:
+    inbound = InboundQueue()
     assert all(inbound.admit(now) for _ in range(100))
     return inbound
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from seriatim.connection.head_probe import Probe
+from seriatim.connection.head_probe import HeadProbe
 from seriatim.connection.observer import GatewayObserver
 from seriatim.connection.registrations import Registrations
 from seriatim.domain import limits
@@ -162,7 +162,7 @@ class _Ear:
 @virtual_time
 async def test_a_probe_asks_in_bounded_portions_and_a_failed_one_does_not_stop_the_others() -> None:
     durability, ear = FakeDurability(), _Ear()
-    probe = Probe(durability, GatewayObserver())
+    probe = HeadProbe(durability, GatewayObserver())
     for number in range(limits.PROBE_CHATS_MAX * 2 + 1):
         durability.chats[f"chat_{number}"] = [number + 1]
         probe.watch(f"chat_{number}", ear)
@@ -176,7 +176,7 @@ async def test_a_probe_asks_in_bounded_portions_and_a_failed_one_does_not_stop_t
 async def test_who_stops_watching_hears_nothing_more() -> None:
     durability, ear, other = FakeDurability(), _Ear(), _Ear()
     durability.chats[CHAT] = [1]
-    probe = Probe(durability, GatewayObserver())
+    probe = HeadProbe(durability, GatewayObserver())
     probe.watch(CHAT, ear)
     probe.watch(CHAT, other)
     probe.unwatch(CHAT, ear)

@@ -1,18 +1,18 @@
 """S26 and H17 in the small: bounds, marks and order of the outbound buffer."""
 
-from seriatim.connection.session.outbound import Outbound, Pressure
+from seriatim.connection.session.outbound import OutboundBuffer, Pressure
 
 ALL = 1 << 30
 
 
-def filled(count: int) -> Outbound:
-    outbound = Outbound()
+def filled(count: int) -> OutboundBuffer:
+    outbound = OutboundBuffer()
     for number in range(count):
         outbound.push(b"p%d" % number, "chat_a", number)
     return outbound
 
 
-def taken(outbound: Outbound, bytes_max: int = ALL) -> list[bytes]:
+def taken(outbound: OutboundBuffer, bytes_max: int = ALL) -> list[bytes]:
     chunk = outbound.take(bytes_max)
     return [] if chunk is None else chunk.frames
 
@@ -108,7 +108,7 @@ def test_no_push_overtakes_a_batch_that_had_to_wait_for_the_next_chunk() -> None
 
 
 def test_a_chunk_counts_the_answers_to_requests_and_the_batches_it_carries() -> None:
-    outbound = Outbound()
+    outbound = OutboundBuffer()
     outbound.answer(b"ack", request=True)
     outbound.answer(b"warning", request=False)
     outbound.batch(b"batch")
@@ -118,13 +118,13 @@ def test_a_chunk_counts_the_answers_to_requests_and_the_batches_it_carries() -> 
 
 
 def test_the_lane_of_answers_is_bounded_and_says_so() -> None:
-    outbound = Outbound()
+    outbound = OutboundBuffer()
     assert all(outbound.answer(b"a", request=True) for _ in range(200))
     assert not outbound.answer(b"a", request=True)
 
 
 def test_hints_name_per_chat_the_floor_of_the_first_push_that_did_not_leave() -> None:
-    outbound = Outbound()
+    outbound = OutboundBuffer()
     for chat_id, floor in (("chat_a", 4), ("chat_b", 9), ("chat_a", 5)):
         outbound.push(b"p", chat_id, floor)
     outbound.take(1)

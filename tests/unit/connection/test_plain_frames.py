@@ -9,11 +9,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from seriatim.connection.listener.state import Door
+from seriatim.connection.listener.state import ListenerState
 from seriatim.connection.listener.ws_socket import WebSocket, frame_size
-from seriatim.connection.session.chat_cursor import ChatCursor, Queued, Shelf
+from seriatim.connection.session.chat_cursor import ChatCursor, QueuedPush, ReorderBuffer
 from seriatim.connection.session.connection import Connection
-from seriatim.connection.task_group import TurnEnd
+from seriatim.connection.task_group import FlushScheduler
 from tests.unit.connection.kit import turns, virtual_time
 
 # --- WebSocket frames -------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Heard:
 
 async def heard(pieces: Sequence[bytes], *, strange: bool) -> Heard:
     found = Heard()
-    socket = WebSocket(cast(asyncio.Transport, found), cast(Door, found))
+    socket = WebSocket(cast(asyncio.Transport, found), cast(ListenerState, found))
     socket._strange = strange
     socket.attach(cast(Connection, found), b"")
     for piece in pieces:
@@ -203,8 +203,8 @@ def test_of_a_run_as_many_leave_together_as_would_one_by_one(
             for event, sequence, gap in events:
                 happen(cursor, event, sequence, before(sequence, gap))
         run = [(chat_id, each, before(each, gap), b"%d" % each) for chat_id, each, gap in sequences]
-        left: list[Queued] = []
-        expected: list[Queued] = []
+        left: list[QueuedPush] = []
+        expected: list[QueuedPush] = []
         for chat_id, sequence, prev, frame in run:
             floor = singly.delivered
             if chat_id != "a":
@@ -221,7 +221,7 @@ def test_of_a_run_as_many_leave_together_as_would_one_by_one(
         assert state(together) == state(singly)
 
 
-def state(cursor: ChatCursor) -> tuple[int, int, Shelf]:
+def state(cursor: ChatCursor) -> tuple[int, int, ReorderBuffer]:
     return cursor.delivered, cursor.known(99), cursor.held
 
 
@@ -267,7 +267,7 @@ def take_all(cursor: ChatCursor, sent: list[bytes]) -> None:
 @virtual_time
 async def test_all_who_ask_within_the_given_turns_are_called_together_in_their_order() -> None:
     called: list[str] = []
-    end = TurnEnd(turns=2)
+    end = FlushScheduler(turns=2)
     end.call(lambda: called.append("first"))
     await turns(1)
     end.call(lambda: called.append("second"))
@@ -280,7 +280,7 @@ async def test_all_who_ask_within_the_given_turns_are_called_together_in_their_o
 @virtual_time
 async def test_a_few_are_called_at_once_and_who_joins_a_crowd_waits_with_it() -> None:
     called: list[int] = []
-    end = TurnEnd(turns=2, few=2)
+    end = FlushScheduler(turns=2, few=2)
     for each in (1, 2):
         end.call(partial(called.append, each))
     await turns(1)
@@ -302,7 +302,7 @@ def test_a_call_that_fails_hurts_no_other() -> None:
 
     async def run() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-        end = TurnEnd()
+        end = FlushScheduler()
         calls: list[Callable[[], None]] = [fail, lambda: called.append("second")]
         for call in calls:
             end.call(call)

@@ -7,7 +7,7 @@ import msgspec
 
 from seriatim.connection.observer import ListenerObserver
 from seriatim.connection.session.connection import Connection
-from seriatim.connection.session_recheck import Recheck
+from seriatim.connection.session_recheck import RevocationRecheck
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable, Unauthorized
 from seriatim.domain.tokens import Claims, new_claims
@@ -52,7 +52,7 @@ class Watch:
     def __init__(self, world: World) -> None:
         self.world = world
         self.registrar, self.counted = Registrar(), Counted()
-        self.recheck = Recheck(world.gateway.connections, self.registrar, world.clock, self.counted)
+        self.recheck = RevocationRecheck(world.gateway.connections, self.registrar, world.clock, self.counted)
         self.loop = asyncio.create_task(self.recheck.run())
 
     async def join(self, session_id: str) -> tuple[Connection, FakeSocket]:

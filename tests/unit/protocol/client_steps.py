@@ -1,7 +1,7 @@
 """Brings a client session into a state in one line, and reads the actions it returns. Frames in, actions out."""
 
 from seriatim.client.actions import Action, Deliver, Transmit
-from seriatim.client.session import ClientSession, State
+from seriatim.client.session import ClientSession, ClientState
 from seriatim.client.store import ClientStore, MemoryClientStore
 from seriatim.domain.message import Message
 from seriatim.protocol.frames import (
@@ -120,7 +120,7 @@ def session_over(store: ClientStore, chance: float = 0.5) -> ClientSession:
 
 
 def greet(session: ClientSession, now: float = 0.0) -> list[Action]:
-    if session.state is State.DISCONNECTED:
+    if session.state is ClientState.DISCONNECTED:
         session.start(now)
     session.connected(now)
     return session.received(GREETING, now)
@@ -141,7 +141,7 @@ def make_ready(session: ClientSession, *chats: str, now: float) -> list[Action]:
         more = session.received(batch(pending.pop(0)), now)
         pending += syncs(more)
         seen += more
-    assert session.state is State.READY
+    assert session.state is ClientState.READY
     return seen
 
 

@@ -7,7 +7,7 @@ writes of its store; what it had written is all that the next session gets.
 from hypothesis import strategies as st
 
 from seriatim.client.actions import Action, Connect, Deliver, Disconnect, Failed, ListChats, Sent, Transmit
-from seriatim.client.session import ClientSession, State
+from seriatim.client.session import ClientSession, ClientState
 from seriatim.domain.message import Message
 from seriatim.protocol.frames import (
     Ack,
@@ -249,7 +249,7 @@ class World:
         self.perform(self.session.start(self.now))
 
     def receive(self, lane: list[ServerFrame]) -> None:
-        if lane and self.session.state is not State.CONNECTING:
+        if lane and self.session.state is not ClientState.CONNECTING:
             self.perform(self.session.received(lane.pop(0), self.now))
 
     def send(self, chat: str) -> None:
@@ -368,7 +368,7 @@ def finish(world: World) -> None:
             settled = True
         except PowerLost:
             world.crash()
-    assert world.session.state is State.READY
+    assert world.session.state is ClientState.READY
     assert world.store.outbox() == []
     for chat in CHATS:
         assert world.delivered[chat] == world.server.messages[chat]

@@ -1,10 +1,10 @@
 """Alarms ring in order of time, each once, however often they were moved."""
 
-from seriatim.client.timers import Alarms, earliest
+from seriatim.client.timers import TimerQueue, earliest
 
 
 def test_alarms_ring_in_order_of_time_and_only_once() -> None:
-    alarms: Alarms[str] = Alarms()
+    alarms: TimerQueue[str] = TimerQueue()
     alarms.set("late", 3)
     alarms.set("early", 1)
     assert alarms.next() == 1
@@ -14,7 +14,7 @@ def test_alarms_ring_in_order_of_time_and_only_once() -> None:
 
 
 def test_a_moved_alarm_rings_at_its_new_time_only() -> None:
-    alarms: Alarms[str] = Alarms()
+    alarms: TimerQueue[str] = TimerQueue()
     alarms.set("a", 1)
     alarms.set("a", 5)
     assert alarms.due(4) == []
@@ -22,7 +22,7 @@ def test_a_moved_alarm_rings_at_its_new_time_only() -> None:
 
 
 def test_a_cancelled_alarm_does_not_ring() -> None:
-    alarms: Alarms[str] = Alarms()
+    alarms: TimerQueue[str] = TimerQueue()
     alarms.set("a", 1)
     alarms.cancel("a")
     assert "a" not in alarms
@@ -30,7 +30,7 @@ def test_a_cancelled_alarm_does_not_ring() -> None:
 
 
 def test_moving_alarms_for_ever_keeps_their_order_and_takes_no_more_room() -> None:
-    alarms: Alarms[int] = Alarms()
+    alarms: TimerQueue[int] = TimerQueue()
     times: dict[int, float] = {}
     for turn in range(1000):
         key = turn % 10

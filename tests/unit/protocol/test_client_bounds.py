@@ -3,7 +3,7 @@
 import pytest
 
 from seriatim.client.actions import Disconnect
-from seriatim.client.session import State
+from seriatim.client.session import ClientState
 from seriatim.client.store import MemoryClientStore
 from seriatim.domain import limits
 from seriatim.protocol.frames import ConnectionClosing
@@ -13,7 +13,7 @@ from tests.unit.protocol.client_steps import CHAT, error, ready, uuid
 def test_a_socket_that_the_server_announced_to_close_and_did_not_is_closed_by_the_client() -> None:
     session = ready(MemoryClientStore())
     session.received(ConnectionClosing(reason="server_shutdown", reconnect_allowed=True), 10)
-    assert (session.state, session.next_timer()) == (State.CLOSING, 10 + limits.DRAIN_S)
+    assert (session.state, session.next_timer()) == (ClientState.CLOSING, 10 + limits.DRAIN_S)
     assert session.timer(10 + limits.DRAIN_S) == [Disconnect()]
 
 

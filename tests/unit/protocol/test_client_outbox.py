@@ -3,7 +3,7 @@
 import pytest
 
 from seriatim.client.actions import ConsentNeeded, Failed, Sent
-from seriatim.client.session import State
+from seriatim.client.session import ClientState
 from seriatim.client.store import MemoryClientStore, OutboxEntry
 from seriatim.domain import limits
 from seriatim.domain.errors import InvalidMessage, MessageTooLarge
@@ -101,7 +101,7 @@ def test_a_queued_message_waits_for_the_sync_of_its_own_chat_only() -> None:
     greet(session)
     first, second = syncs(session.chats_listed([CHAT, "chat_2"], 0))
     assert sends(session.received(batch(second), 0)) == [uuid(2)]
-    assert session.state is State.SYNCING
+    assert session.state is ClientState.SYNCING
     assert sends(session.received(batch(first, item(5), next_sequence=6), 0)) == [], "more pages are to come"
 
 

@@ -1,7 +1,7 @@
 """The client's obligations 4, 5 and 6: every message once, in order, and acks that never claim too much."""
 
 from seriatim.client.actions import Disconnect, ListChats, Sent, Stopped, Transmit
-from seriatim.client.session import State
+from seriatim.client.session import ClientState
 from seriatim.client.store import MemoryClientStore
 from seriatim.protocol.frames import (
     Ack,
@@ -250,7 +250,7 @@ def test_a_clean_stop_flushes_the_acks_before_it_closes() -> None:
     session = ready(MemoryClientStore())
     session.received(push(1, None), 1)
     assert session.stop(2) == [Transmit(frame=Ack(chat_id=CHAT, last_acked_sequence=1)), Disconnect()]
-    assert session.state is State.CLOSING
+    assert session.state is ClientState.CLOSING
     assert session.disconnected(2) == [Stopped(reason="stopped")]
 
 
@@ -259,7 +259,7 @@ def test_a_closing_server_gets_the_acks_and_nothing_after_them() -> None:
     session.received(push(1, None), 1)
     actions = session.received(ConnectionClosing(reason="server_shutdown", reconnect_allowed=True), 2)
     assert actions == [Transmit(frame=Ack(chat_id=CHAT, last_acked_sequence=1))]
-    assert session.state is State.CLOSING
+    assert session.state is ClientState.CLOSING
     assert session.send(CHAT, uuid(1), "late", 2) == []
     assert frames(session.timer(20)) == []
 

@@ -3,7 +3,7 @@
 import pytest
 
 from seriatim.client.actions import ChatLeft, Connect, Disconnect, Failed, ListChats, Ready, Stopped
-from seriatim.client.session import ClientSession, State
+from seriatim.client.session import ClientSession, ClientState
 from seriatim.client.store import MemoryClientStore
 from seriatim.protocol.codec import UnknownType
 from seriatim.protocol.frames import (
@@ -58,7 +58,7 @@ def test_no_attempt_is_made_before_the_pause_is_over() -> None:
     session.start(0)
     session.disconnected(0)
     assert session.timer(0.99) == []
-    assert session.state is State.BACKOFF
+    assert session.state is ClientState.BACKOFF
 
 
 def test_the_backoff_starts_anew_only_after_ready() -> None:
@@ -87,7 +87,7 @@ def test_a_close_that_forbids_reconnecting_stops_the_client_and_tells_why() -> N
     session = ready(MemoryClientStore())
     session.received(ConnectionClosing(reason="session_revoked", reconnect_allowed=False), 1)
     assert session.disconnected(2) == [Stopped(reason="session_revoked")]
-    assert session.state is State.DISCONNECTED
+    assert session.state is ClientState.DISCONNECTED
     assert session.next_timer() is None
 
 
@@ -104,7 +104,7 @@ def test_a_socket_that_does_not_greet_is_closed_and_tried_again() -> None:
     assert session.next_timer() == 10
     assert session.timer(10) == [Disconnect()]
     session.disconnected(11)
-    assert session.state is State.BACKOFF
+    assert session.state is ClientState.BACKOFF
 
 
 def test_nothing_is_sent_before_the_greeting() -> None:
@@ -145,7 +145,7 @@ def test_pages_are_followed_to_the_end_even_if_they_hold_no_message() -> None:
     assert two.last_acked_sequence == 4
     (three,) = syncs(session.received(batch(two, next_sequence=10), 0))
     assert three.last_acked_sequence == 9
-    assert session.state is State.SYNCING
+    assert session.state is ClientState.SYNCING
     actions = session.received(batch(three, item(12)), 0)
     assert Ready() in actions
     assert store.cursor(CHAT) == 12
@@ -181,7 +181,7 @@ def test_a_failed_sync_is_repeated_after_a_pause_and_holds_only_its_own_chat() -
     first, other = syncs(session.chats_listed([CHAT, "chat_2"], 0))
     session.received(error("SERVICE_UNAVAILABLE", retryable=True, request_id=first.request_id), 0)
     session.received(batch(other), 0)
-    assert session.state is State.SYNCING
+    assert session.state is ClientState.SYNCING
     assert syncs(session.timer(0.9)) == []
     (again,) = syncs(session.timer(1))
     assert Ready() in session.received(batch(again), 1)
@@ -303,7 +303,7 @@ def test_unknown_frames_and_stray_errors_are_ignored() -> None:
     assert session.received(UnknownType("typing_started"), 0) == []
     assert session.received(error("SLOW_CONSUMER", retryable=False), 0) == []
     assert session.received(error("NOT_A_MEMBER", retryable=False, key=77), 0) == []
-    assert session.state is State.READY
+    assert session.state is ClientState.READY
     assert len(store.outbox()) == 1
 
 

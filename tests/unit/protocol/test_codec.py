@@ -16,12 +16,12 @@ from seriatim.protocol.codec import (
     BadFrame,
     Echo,
     UnknownType,
-    batch,
     decode_client_frame,
     decode_server_frame,
+    decode_valid_send,
     encode,
+    encode_batch,
     error_frame,
-    faultless_send,
 )
 from seriatim.protocol.frames import (
     Ack,
@@ -295,23 +295,23 @@ def test_an_error_frame_carries_the_details() -> None:
 
 
 def test_a_batch_names_the_predecessor_of_each_item_but_the_first() -> None:
-    made = batch("chat_a", [message(3), message(5), message(6)], through=7, has_more=False)
+    made = encode_batch("chat_a", [message(3), message(5), message(6)], through=7, has_more=False)
     assert [item.prev_sequence for item in made.frame.messages] == [None, 3, 5]
 
 
 def test_the_last_batch_has_no_next_sequence() -> None:
-    made = batch("chat_a", [message(3)], through=7, has_more=False)
+    made = encode_batch("chat_a", [message(3)], through=7, has_more=False)
     assert (made.frame.has_more, made.frame.next_sequence, made.through) == (False, None, 7)
 
 
 def test_h24_a_page_without_messages_still_advances() -> None:
-    made = batch("chat_a", [], through=7, has_more=True)
+    made = encode_batch("chat_a", [], through=7, has_more=True)
     assert (made.frame.has_more, made.frame.next_sequence, made.through) == (True, 8, 7)
 
 
 def test_a_batch_is_cut_at_512_kib_and_says_where_to_go_on() -> None:
     messages = [message(sequence, "\x01" * 4096) for sequence in range(1, 101)]
-    made = batch("chat_a", messages, through=120, has_more=False, request_id="r" * 64)
+    made = encode_batch("chat_a", messages, through=120, has_more=False, request_id="r" * 64)
     kept = len(made.frame.messages)
     assert len(made.encoded) <= limits.BATCH_BYTES_MAX
     assert len(made.encoded) > limits.BATCH_BYTES_MAX - 30_000, "cut more than needed"
@@ -320,14 +320,14 @@ def test_a_batch_is_cut_at_512_kib_and_says_where_to_go_on() -> None:
 
 def test_a_batch_is_cut_no_earlier_than_needed_and_never_too_late() -> None:
     messages = [message(sequence, "x" * 1500) for sequence in range(1, 501)]
-    made = batch("chat_a", messages, through=500, has_more=False)
+    made = encode_batch("chat_a", messages, through=500, has_more=False)
     average = len(made.encoded) / len(made.frame.messages)
     assert limits.BATCH_BYTES_MAX - 2 * average < len(made.encoded) <= limits.BATCH_BYTES_MAX
 
 
 def test_a_batch_that_fits_is_not_cut() -> None:
     messages = [message(sequence) for sequence in range(1, 501)]
-    assert len(batch("chat_a", messages, through=500, has_more=False).frame.messages) == 500
+    assert len(encode_batch("chat_a", messages, through=500, has_more=False).frame.messages) == 500
 
 
 # --- the short way of a send ------------------------------------------------------------------------------------------
@@ -352,7 +352,7 @@ sends = st.fixed_dictionaries(
 @given(fields=sends)
 def test_a_send_read_the_short_way_is_the_send_that_the_long_way_reads(fields: dict[str, object]) -> None:
     text = json.dumps(fields)
-    short = faultless_send(text)
+    short = decode_valid_send(text)
     if short is not None:
         assert encode(short) == encode(frame_of(decode_client_frame(text)))
 
@@ -360,14 +360,14 @@ def test_a_send_read_the_short_way_is_the_send_that_the_long_way_reads(fields: d
 def test_a_send_without_fault_goes_the_short_way() -> None:
     for content in ("Hi", "x" * limits.CONTENT_BYTES_MAX, "\u00e9" * (limits.CONTENT_BYTES_MAX // 2)):
         fields = {**SEND, "content": content, "request_id": "r", "content_type": "text/plain"}
-        assert faultless_send(json.dumps(fields)) is not None
+        assert decode_valid_send(json.dumps(fields)) is not None
 
 
 @pytest.mark.parametrize(
     "content", ["", "x" * (limits.CONTENT_BYTES_MAX + 1), "\u00e9" * (limits.CONTENT_BYTES_MAX // 2 + 1)]
 )
 def test_content_of_a_wrong_size_goes_the_long_way(content: str) -> None:
-    assert faultless_send(json.dumps({**SEND, "content": content})) is None
+    assert decode_valid_send(json.dumps({**SEND, "content": content})) is None
 
 
 def frame_of(decoded: ClientFrame | UnknownType) -> ClientFrame:

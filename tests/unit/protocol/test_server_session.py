@@ -5,12 +5,12 @@ import pytest
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import Ack, ClientFrame, CloseReason, Heartbeat, SendMessage, SyncRequest
 from seriatim.protocol.server_session import (
-    Acknowledge,
     Action,
-    Beat,
+    AnswerHeartbeat,
     Close,
     Ignored,
     Ping,
+    RecordAck,
     Reply,
     ServerSession,
     Submit,
@@ -58,8 +58,8 @@ def test_a_sends_answer_will_echo_the_id_as_it_was_sent() -> None:
 def test_the_other_requests_are_handed_on() -> None:
     machine = session()
     assert received(machine, SYNC) == [Sync(SYNC)]
-    assert received(machine, ACK) == [Acknowledge(ACK)]
-    assert received(machine, Heartbeat(request_id="h-1")) == [Beat("h-1")]
+    assert received(machine, ACK) == [RecordAck(ACK)]
+    assert received(machine, Heartbeat(request_id="h-1")) == [AnswerHeartbeat("h-1")]
 
 
 def test_an_unknown_type_is_counted_and_not_answered() -> None:
@@ -73,7 +73,7 @@ def test_frames_before_the_greeting_wait_and_are_handled_in_order_after_it() -> 
     machine = session(greeted=False)
     assert received(machine, SYNC) == []
     assert received(machine, ACK) == []
-    assert machine.greeted(1.0) == [Sync(SYNC), Acknowledge(ACK)]
+    assert machine.greeted(1.0) == [Sync(SYNC), RecordAck(ACK)]
 
 
 def test_frames_before_the_greeting_are_bounded_and_the_rest_is_told_so() -> None:
@@ -176,7 +176,7 @@ def test_requests_during_a_drain_are_refused_and_may_be_sent_elsewhere() -> None
 def test_acks_flushed_during_a_drain_still_count() -> None:
     machine = session()
     machine.drain()
-    assert received(machine, ACK) == [Acknowledge(ACK)]
+    assert received(machine, ACK) == [RecordAck(ACK)]
 
 
 def test_nothing_is_answered_after_the_close() -> None:

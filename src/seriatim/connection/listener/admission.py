@@ -7,10 +7,16 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from seriatim.connection.listener.attempts import Attempts
-from seriatim.connection.listener.handshake import Refusal, check_device, check_origin, read_offer, refusal_of
+from seriatim.connection.listener.attempts import FixedWindowLimiter
+from seriatim.connection.listener.handshake import (
+    HandshakeRefused,
+    check_device,
+    check_origin,
+    parse_handshake,
+    refusal_of,
+)
 from seriatim.connection.listener.request import Headers, Request
-from seriatim.connection.socket import Identity
+from seriatim.connection.socket import ClientIdentity
 from seriatim.domain import limits
 from seriatim.domain.addresses import Network, client_address, rate_key
 from seriatim.domain.errors import SeriatimError
@@ -23,7 +29,7 @@ from seriatim.ports.tokens import Authenticator
 class Admitted(msgspec.Struct, frozen=True):
     """Who connects, and the headers of the 101."""
 
-    identity: Identity
+    identity: ClientIdentity
     answer: Headers
 
 
@@ -46,15 +52,15 @@ class Admission:
         self._lifted = lifted
         self._origins = None if origins is None else tuple(origin.lower() for origin in origins)
         self._trusted = tuple(trusted_proxies)
-        self._by_address = Attempts(limits.ATTEMPTS_PER_ADDRESS_MAX)
-        self._by_user = Attempts(limits.CONNECTS_PER_USER_MAX)
+        self._by_address = FixedWindowLimiter(limits.ATTEMPTS_PER_ADDRESS_MAX)
+        self._by_user = FixedWindowLimiter(limits.CONNECTS_PER_USER_MAX)
         self._arriving: dict[str, dict[str, int]] = {}  # user -> device -> handshakes that are not registered yet
 
     async def admit(self, request: Request) -> Admitted:
-        """Raises `Refusal`. Whoever is admitted must be `settled` once registered, or when that never comes."""
+        """Raises `HandshakeRefused`. Call `release` for an admitted client once it is registered, or gone."""
         try:
             self._check_address(request)
-            offer = read_offer(request)
+            offer = parse_handshake(request)
             check_origin(request, self._origins)
             claims = self.authenticator.verify(offer.token)
             device_id = check_device(offer.device_id, claims)
@@ -68,7 +74,7 @@ class Admission:
         devices[device_id] = devices.get(device_id, 0) + 1
         return Admitted(identity, offer.answer)
 
-    def settled(self, identity: Identity) -> None:
+    def settled(self, identity: ClientIdentity) -> None:
         """The directory knows of it by now, or it is gone."""
         devices = self._arriving[identity.user_id]
         devices[identity.device_id] -= 1
@@ -92,7 +98,7 @@ class Admission:
         found = await self._directory.connections((user_id,), timeout_s=limits.HANDSHAKE_TIMEOUT_S)
         return found.get(user_id, ())
 
-    def _check_user(self, identity: Identity, connected: Sequence[Registration]) -> None:
+    def _check_user(self, identity: ClientIdentity, connected: Sequence[Registration]) -> None:
         """A device that comes back replaces itself, so it takes no place of another."""
         if self._lifted:
             return
@@ -106,8 +112,8 @@ class Admission:
             raise _too_many("too many new connections; wait before the next", wait)
 
 
-def _identity(claims: Claims, device_id: str) -> Identity:
-    return Identity(
+def _identity(claims: Claims, device_id: str) -> ClientIdentity:
+    return ClientIdentity(
         user_id=claims.sub,
         device_id=device_id,
         session_id=claims.sid,
@@ -116,5 +122,5 @@ def _identity(claims: Claims, device_id: str) -> Identity:
     )
 
 
-def _too_many(message: str, wait_s: int) -> Refusal:
-    return Refusal(429, "rate_limited", message, retry_after_s=wait_s)
+def _too_many(message: str, wait_s: int) -> HandshakeRefused:
+    return HandshakeRefused(429, "rate_limited", message, retry_after_s=wait_s)

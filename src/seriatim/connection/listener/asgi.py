@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 from seriatim.connection.listener import response
 from seriatim.connection.listener.request import Request
-from seriatim.connection.listener.state import Door, Event, Scope
+from seriatim.connection.listener.state import Event, ListenerState, Scope
 from seriatim.domain import limits
 
 
-class Line(Protocol):
+class RequestTransport(Protocol):
     """The socket, as the request whose turn it is sees it."""
 
     def write(self, data: bytes) -> None: ...
@@ -34,10 +34,10 @@ class Line(Protocol):
     def cut(self) -> None: ...
 
 
-class Exchange:
+class AsgiRequest:
     """A turn on the line. The answer's head leaves together with the first piece of its body."""
 
-    def __init__(self, request: Request, line: Line, door: Door) -> None:
+    def __init__(self, request: Request, line: RequestTransport, door: ListenerState) -> None:
         self.whole = False  # the request's body has arrived to its end
         self.answered = False  # some of the answer has left
         self._request = request

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from seriatim.domain import limits
 
 
-class Attempts:
+class FixedWindowLimiter:
     """At most `limit` per key within a window that begins with the first. Full: the oldest window is forgotten."""
 
     __slots__ = ("_limit", "_windows")

@@ -22,7 +22,7 @@ _GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
 _QUERY_FIELDS_MAX = 32
 
 
-class Refusal(Exception):
+class HandshakeRefused(Exception):
     """The handshake ends here, with this answer."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Refusal(Exception):
         self.headers = headers
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class Handshake(msgspec.Struct, frozen=True, kw_only=True):
     """What a well-formed handshake brings: who it says it is, and what the 101 must answer."""
 
     token: str
@@ -60,8 +60,8 @@ def is_websocket_path(path: str) -> bool:
     return _PATH.fullmatch(path) is not None
 
 
-def read_offer(request: Request) -> Offer:
-    """Raises `Refusal` for whatever is not a handshake of a version we speak with some token in it."""
+def parse_handshake(request: Request) -> Handshake:
+    """Raises `HandshakeRefused` for whatever is not a handshake of a version we speak with some token in it."""
     _check_version(request.path)
     _check_upgrade(request)
     query = _query(request)
@@ -69,7 +69,7 @@ def read_offer(request: Request) -> Offer:
     answer = [(b"sec-websocket-accept", _accept(_key(request)))]
     if SUBPROTOCOL in subprotocols:
         answer.append((b"sec-websocket-protocol", SUBPROTOCOL.encode()))
-    return Offer(
+    return Handshake(
         token=_token(request, subprotocols, query),
         device_id=_device(request, query),
         answer=tuple(answer),
@@ -81,9 +81,9 @@ def check_device(device_id: str | None, claims: Claims) -> str:
     claimed = None if claims.device_id is None else claims.device_id.lower()
     named = claimed if device_id is None else device_id.lower()
     if named is None or not is_uuid4(named):
-        raise Refusal(400, "invalid_request", "send a UUIDv4 as X-Device-ID", details={"field": "device_id"})
+        raise HandshakeRefused(400, "invalid_request", "send a UUIDv4 as X-Device-ID", details={"field": "device_id"})
     if claimed is not None and named != claimed:
-        raise Refusal(
+        raise HandshakeRefused(
             401,
             "invalid_token",
             "this token was issued to another device; sign in on this one",
@@ -98,18 +98,20 @@ def check_origin(request: Request, origins: tuple[str, ...] | None) -> None:
         return
     for origin in request.values(b"origin"):
         if origin.lower() not in origins:
-            raise Refusal(403, "forbidden", "pages of this origin may not connect here")
+            raise HandshakeRefused(403, "forbidden", "pages of this origin may not connect here")
 
 
-def refusal_of(error: SeriatimError) -> Refusal:
+def refusal_of(error: SeriatimError) -> HandshakeRefused:
     """What an error of a port means to somebody who wants to connect."""
     wait = None if error.retry_after_seconds is None else max(1, round(error.retry_after_seconds))
     if isinstance(error, Unauthorized):
         revoked = error.details.get("reason") == "token_revoked"
-        return Refusal(401, "token_revoked" if revoked else "invalid_token", error.message, details=error.details)
+        return HandshakeRefused(
+            401, "token_revoked" if revoked else "invalid_token", error.message, details=error.details
+        )
     if isinstance(error, RateLimited):
-        return Refusal(429, "rate_limited", error.message, details=error.details, retry_after_s=wait or 1)
-    return Refusal(503, "service_unavailable", error.message, details=error.details, retry_after_s=wait or 1)
+        return HandshakeRefused(429, "rate_limited", error.message, details=error.details, retry_after_s=wait or 1)
+    return HandshakeRefused(503, "service_unavailable", error.message, details=error.details, retry_after_s=wait or 1)
 
 
 # --- the parts of a handshake ----------------------------------------------------------------------------------------
@@ -119,7 +121,7 @@ def _check_version(path: str) -> None:
     match = _PATH.fullmatch(path)
     version = None if match is None else match.group(1)
     if version is not None and version not in map(str, SUPPORTED_VERSIONS):
-        raise Refusal(
+        raise HandshakeRefused(
             400,
             "unsupported_version",
             "this server does not speak that version of the protocol",
@@ -168,7 +170,7 @@ def _token(request: Request, subprotocols: list[str], query: dict[str, list[str]
         offered = [each[len(_BEARER) :] for each in subprotocols if each.startswith(_BEARER)]
         token = (offered or query.get("token") or [""])[0]
     if not token:
-        raise Refusal(
+        raise HandshakeRefused(
             401,
             "invalid_token",
             "send an access token in the Authorization header",
@@ -181,5 +183,5 @@ def _device(request: Request, query: dict[str, list[str]]) -> str | None:
     return next(iter(request.values(b"x-device-id") or query.get("device_id", [])), None)
 
 
-def _malformed(message: str, *, status: int = 400, headers: Headers = ()) -> Refusal:
-    return Refusal(status, "invalid_request", message, headers=headers)
+def _malformed(message: str, *, status: int = 400, headers: Headers = ()) -> HandshakeRefused:
+    return HandshakeRefused(status, "invalid_request", message, headers=headers)

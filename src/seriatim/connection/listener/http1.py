@@ -10,17 +10,17 @@ from typing import Protocol, cast
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from seriatim.connection.listener import response
-from seriatim.connection.listener.asgi import Exchange
+from seriatim.connection.listener.asgi import AsgiRequest
 from seriatim.connection.listener.handshake import is_websocket_path
 from seriatim.connection.listener.request import Request, address_of, split_target
-from seriatim.connection.listener.state import Door
-from seriatim.connection.listener.upgrade import Joining
+from seriatim.connection.listener.state import ListenerState
+from seriatim.connection.listener.upgrade import UpgradeRequest
 from seriatim.connection.listener.ws_socket import WebSocket
 from seriatim.connection.task_group import report
 from seriatim.domain import limits
 
 
-class Turn(Protocol):
+class QueuedRequest(Protocol):
     """A request on the line. `whole`: its body has arrived. `answered`: some of the answer has left."""
 
     whole: bool
@@ -51,13 +51,13 @@ class Turn(Protocol):
 class HttpConnection(asyncio.Protocol):
     """The transport's protocol until `switch`. `_parser` is None when nothing is read any more as HTTP."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: ListenerState) -> None:
         self._door = door
         self._parser: HttpRequestParser | None = HttpRequestParser(self)
         self._transport: asyncio.Transport
-        self._current: Turn | None = None
-        self._waiting: deque[Turn] = deque()
-        self._incoming: Turn | None = None  # whose body the parser is in
+        self._current: QueuedRequest | None = None
+        self._waiting: deque[QueuedRequest] = deque()
+        self._incoming: QueuedRequest | None = None  # whose body the parser is in
         self._early = b""
         self._served = False
         self._peer_done = False
@@ -89,7 +89,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._parser is None:
-            if isinstance(self._current, Joining):
+            if isinstance(self._current, UpgradeRequest):
                 self._early += data  # one read at most: a handshake pauses reading
             return
         idle = not self._head_open and self._incoming is None
@@ -115,7 +115,7 @@ class HttpConnection(asyncio.Protocol):
         """True: the peer only has no more to say, and still waits for an answer."""
         self._peer_done = True
         current = self._current
-        if current is None or self._incoming is not None or isinstance(current, Joining) or self._parting:
+        if current is None or self._incoming is not None or isinstance(current, UpgradeRequest) or self._parting:
             return False
         current.hushed()
         return self._transport.can_write_eof()
@@ -175,17 +175,17 @@ class HttpConnection(asyncio.Protocol):
             self._incoming.complete()
             self._incoming = None
 
-    def _turn(self) -> Turn:
+    def _turn(self) -> QueuedRequest:
         if self._head_bytes > limits.HEAD_BYTES_MAX:
-            return _Refused(self, 431, *_HEAD_TOO_LARGE)
+            return _RefusedRequest(self, 431, *_HEAD_TOO_LARGE)
         target = split_target(self._target)
         hosts = sum(name == b"host" for name, _ in self._headers)
         assert self._parser is not None
         version = self._parser.get_http_version()
         if version not in ("1.0", "1.1"):
-            return _Refused(self, 400, "BAD_REQUEST", "this is not HTTP/1.1")
+            return _RefusedRequest(self, 400, "BAD_REQUEST", "this is not HTTP/1.1")
         if target is None or hosts > 1 or (hosts == 0 and version == "1.1"):
-            return _Refused(self, 400, "BAD_REQUEST", "a request names a path and exactly one host")
+            return _RefusedRequest(self, 400, "BAD_REQUEST", "a request names a path and exactly one host")
         upgrade = self._parser.should_upgrade()
         request = Request(
             method=self._parser.get_method().decode(),
@@ -202,8 +202,8 @@ class HttpConnection(asyncio.Protocol):
             server=self._server,
         )
         if self._door.sockets and is_websocket_path(request.path):
-            return Joining(request, self, self._door)
-        return Exchange(request, self, self._door)
+            return UpgradeRequest(request, self, self._door)
+        return AsgiRequest(request, self, self._door)
 
     # --- whose turn it is ---------------------------------------------------------------------------------------------
 
@@ -237,7 +237,7 @@ class HttpConnection(asyncio.Protocol):
         """Reads exactly while somebody has a use for what would come; who parts reads on, to throw it away."""
         turn = self._incoming or self._current
         wanted = self._parting or (not self._waiting and (turn is None or turn.whole or turn.hungry))
-        if isinstance(self._current, Joining) and not self._parting:
+        if isinstance(self._current, UpgradeRequest) and not self._parting:
             wanted = False
         if wanted and not self._transport.is_reading():
             self._transport.resume_reading()
@@ -259,10 +259,10 @@ class HttpConnection(asyncio.Protocol):
                 return
         elif broken is not None:
             self._waiting.pop()
-        self._waiting.append(_Refused(self, status, code, message))
+        self._waiting.append(_RefusedRequest(self, status, code, message))
         self._advance()
 
-    def refused(self, turn: "_Refused", status: int, code: str, message: str) -> None:
+    def refused(self, turn: "_RefusedRequest", status: int, code: str, message: str) -> None:
         self._door.observe.http_refused(status)
         self.write(response.rest_error(status, code, message, clock=self._door.clock))
         self.turn_over(turn, keep_alive=False)
@@ -347,7 +347,7 @@ class HttpConnection(asyncio.Protocol):
         self._transport.abort()
 
 
-class _Refused:
+class _RefusedRequest:
     """A turn that is answered without anybody being asked, and is the last."""
 
     whole = True

@@ -6,7 +6,7 @@ from urllib.parse import unquote
 import msgspec
 
 Headers = Sequence[tuple[bytes, bytes]]
-Place = tuple[str, int]
+SocketAddress = tuple[str, int]
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,8 +22,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     upgrade: bool
     has_body: bool
     scheme: str
-    client: Place | None
-    server: Place | None
+    client: SocketAddress | None
+    server: SocketAddress | None
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.path!r}>"
@@ -54,7 +54,7 @@ def split_target(target: bytes) -> tuple[bytes, str, bytes] | None:
     return raw_path, unquote(raw_path.decode("latin-1"), encoding="utf-8", errors="replace"), query
 
 
-def address_of(info: object) -> Place | None:
+def address_of(info: object) -> SocketAddress | None:
     """What a transport says of an end, for those kinds of sockets that have addresses."""
     if isinstance(info, tuple) and len(info) >= 2 and isinstance(info[0], str) and isinstance(info[1], int):
         return info[0], info[1]

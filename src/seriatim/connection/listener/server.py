@@ -11,16 +11,16 @@ import ssl
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.listener.admission import Admission
 from seriatim.connection.listener.http1 import HttpConnection
-from seriatim.connection.listener.request import Place, address_of
-from seriatim.connection.listener.state import ASGIApp, Door
+from seriatim.connection.listener.request import SocketAddress, address_of
+from seriatim.connection.listener.state import ASGIApp, ListenerState
 from seriatim.connection.observer import ListenerObserver
-from seriatim.connection.session_recheck import Recheck
-from seriatim.connection.task_group import Tasks
+from seriatim.connection.session_recheck import RevocationRecheck
+from seriatim.connection.task_group import TaskGroup
 from seriatim.domain import limits
 from seriatim.ports.clock import Clock
 
 
-class Front:
+class Listener:
     """Made before the gateway starts or after; `serve` once per address, with a started gateway.
 
     Without `sockets` it serves the application alone: listeners for operators take no clients.
@@ -38,16 +38,16 @@ class Front:
     ) -> None:
         observe = observe or ListenerObserver()
         self._gateway = gateway
-        self._recheck = Recheck(gateway.connections, admission.authenticator, clock, observe)
-        self._door = Door(gateway, app, admission, clock, self._recheck, observe, sockets=sockets)
-        self._loops = Tasks()
+        self._recheck = RevocationRecheck(gateway.connections, admission.authenticator, clock, observe)
+        self._door = ListenerState(gateway, app, admission, clock, self._recheck, observe, sockets=sockets)
+        self._loops = TaskGroup()
         self._servers: list[asyncio.Server] = []
 
     def protocol_factory(self) -> asyncio.Protocol:
         """For servers that somebody else makes."""
         return HttpConnection(self._door)
 
-    async def serve(self, host: str, port: int, *, ssl: ssl.SSLContext | None = None) -> list[Place]:
+    async def serve(self, host: str, port: int, *, ssl: ssl.SSLContext | None = None) -> list[SocketAddress]:
         """Returns once connections are accepted: where. Port 0 takes one that is free."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(self.protocol_factory, host, port, ssl=ssl, backlog=limits.LISTEN_BACKLOG_MAX)

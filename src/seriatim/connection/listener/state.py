@@ -7,8 +7,8 @@ from typing import Any, Protocol
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.listener.admission import Admission
 from seriatim.connection.observer import ListenerObserver
-from seriatim.connection.session_recheck import Recheck
-from seriatim.connection.task_group import Tasks
+from seriatim.connection.session_recheck import RevocationRecheck
+from seriatim.connection.task_group import TaskGroup
 from seriatim.ports.clock import Clock
 
 Scope = MutableMapping[str, Any]  # ASGI's own types; its values are looked at nowhere but in `exchange`
@@ -18,7 +18,7 @@ Send = Callable[[Event], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class Link(Protocol):
+class ListenerSocket(Protocol):
     """One open socket, whatever is spoken on it."""
 
     def shut(self) -> None:
@@ -30,7 +30,7 @@ class Link(Protocol):
         ...
 
 
-class Door:
+class ListenerState:
     """`closing`: nothing that could wait for another server is begun any more."""
 
     def __init__(
@@ -39,7 +39,7 @@ class Door:
         app: ASGIApp,
         admission: Admission,
         clock: Clock,
-        recheck: Recheck,
+        recheck: RevocationRecheck,
         observe: ListenerObserver,
         *,
         sockets: bool,
@@ -51,18 +51,18 @@ class Door:
         self.recheck = recheck
         self.observe = observe
         self.sockets = sockets
-        self.tasks = Tasks()
+        self.tasks = TaskGroup()
         self.closing = False
         self.empty = asyncio.Event()
         self.empty.set()
         self.http_connections = 0
-        self._links: dict[Link, None] = {}
+        self._links: dict[ListenerSocket, None] = {}
 
-    def enter(self, link: Link) -> None:
+    def enter(self, link: ListenerSocket) -> None:
         self._links[link] = None
         self.empty.clear()
 
-    def leave(self, link: Link) -> None:
+    def leave(self, link: ListenerSocket) -> None:
         self._links.pop(link, None)
         if not self._links:
             self.empty.set()

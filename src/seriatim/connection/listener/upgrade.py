@@ -5,9 +5,9 @@ from typing import Protocol
 
 from seriatim.connection.listener import response
 from seriatim.connection.listener.admission import Admitted
-from seriatim.connection.listener.handshake import Refusal, refusal_of
+from seriatim.connection.listener.handshake import HandshakeRefused, refusal_of
 from seriatim.connection.listener.request import Request
-from seriatim.connection.listener.state import Door
+from seriatim.connection.listener.state import ListenerState
 from seriatim.connection.listener.ws_socket import WebSocket
 from seriatim.connection.session.connection import Connection
 from seriatim.connection.task_group import report
@@ -15,7 +15,7 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.protocol.frames import CloseReason
 
 
-class Wire(Protocol):
+class UpgradeTransport(Protocol):
     """The socket, as a handshake sees it."""
 
     def write(self, data: bytes) -> None: ...
@@ -31,10 +31,10 @@ class Wire(Protocol):
         ...
 
 
-class Joining:
+class UpgradeRequest:
     """A turn on the line, and the last one if it succeeds."""
 
-    def __init__(self, request: Request, wire: Wire, door: Door) -> None:
+    def __init__(self, request: Request, wire: UpgradeTransport, door: ListenerState) -> None:
         self.whole = False
         self.answered = False
         self.hungry = False  # until it is decided who reads the bytes that follow, nobody does
@@ -60,13 +60,13 @@ class Joining:
     async def _run(self) -> None:
         try:
             admitted = await self._door.admission.admit(self._request)
-        except Refusal as refusal:
+        except HandshakeRefused as refusal:
             self._refuse(refusal)
         except Exception as failure:
             report(failure)
-            self._refuse(Refusal(500, "internal_error", "something went wrong on our side; try again later"))
+            self._refuse(HandshakeRefused(500, "internal_error", "something went wrong on our side; try again later"))
         except asyncio.CancelledError:
-            self._refuse(Refusal(503, "service_unavailable", "this server is shutting down", retry_after_s=1))
+            self._refuse(HandshakeRefused(503, "service_unavailable", "this server is shutting down", retry_after_s=1))
             raise
         else:
             try:
@@ -96,7 +96,7 @@ class Joining:
             report(failure)
             connection.close(CloseReason.UPSTREAM_FAILURE)  # nobody would ever greet it
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: HandshakeRefused) -> None:
         self._door.observe.handshake_refused(refusal.code)
         if self._gone:
             return

@@ -12,7 +12,7 @@ from itertools import chain
 from websockets.frames import Frame, Opcode
 from websockets.protocol import SEND_EOF, Protocol, Side, State
 
-from seriatim.connection.listener.state import Door
+from seriatim.connection.listener.state import ListenerState
 from seriatim.connection.session.connection import Connection
 from seriatim.connection.task_group import report
 from seriatim.domain import limits
@@ -49,7 +49,7 @@ class WebSocket(asyncio.Protocol):
         "writable",
     )
 
-    def __init__(self, transport: asyncio.Transport, door: Door, *, full: bool = False) -> None:
+    def __init__(self, transport: asyncio.Transport, door: ListenerState, *, full: bool = False) -> None:
         self._transport = transport
         self._door = door
         self._codec = Protocol(Side.SERVER, max_size=limits.FRAME_BYTES_MAX, logger=_SILENT)
@@ -278,7 +278,7 @@ def frame_size(data: bytes, at: int) -> int | None:
 _KNOWN = (0x81, 0x8A, 0x89, 0x88, 0x01, 0x00, 0x80, 0x02, 0x82)
 
 
-class _Headers(dict[int, bytes]):
+class _HeaderCache(dict[int, bytes]):
     """By the length of the text: FIN and TEXT, unmasked. Lengths repeat, and one push goes to many sockets."""
 
     def __missing__(self, length: int) -> bytes:
@@ -294,4 +294,4 @@ class _Headers(dict[int, bytes]):
 
 
 HEADERS_KEPT_MAX = 4096
-_header = _Headers().__getitem__
+_header = _HeaderCache().__getitem__

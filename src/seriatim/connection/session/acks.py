@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Callable
 
-from seriatim.connection.services import Services
-from seriatim.connection.session.chat_delivery import Chats
-from seriatim.connection.task_group import Tasks
+from seriatim.connection.services import GatewayContext
+from seriatim.connection.session.chat_delivery import ChatDelivery
+from seriatim.connection.task_group import TaskGroup
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, SeriatimError
 from seriatim.protocol.codec import Echo
@@ -19,10 +19,10 @@ class Acks:
     def __init__(
         self,
         user_id: str,
-        chats: Chats,
-        services: Services,
+        chats: ChatDelivery,
+        services: GatewayContext,
         *,
-        tasks: Tasks,
+        tasks: TaskGroup,
         admit: Callable[[Echo], bool],
         done: Callable[[], None],
         refused: Callable[[SeriatimError, Echo], None],

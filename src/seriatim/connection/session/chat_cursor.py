@@ -14,7 +14,7 @@ import msgspec
 from seriatim.domain import limits
 
 
-class Phase(Enum):
+class CursorPhase(Enum):
     UNSYNCED = "unsynced"  # no promise of completeness was asked for
     SYNCING = "syncing"  # the client reads pages; pushes wait until it has them all
     LIVE = "live"
@@ -22,38 +22,38 @@ class Phase(Enum):
 
 
 # A member of an enum costs ten times as much by way of its class, and every push asks.
-_UNSYNCED, _SYNCING, _LIVE, _LAGGING = Phase.UNSYNCED, Phase.SYNCING, Phase.LIVE, Phase.LAGGING
+_UNSYNCED, _SYNCING, _LIVE, _LAGGING = CursorPhase.UNSYNCED, CursorPhase.SYNCING, CursorPhase.LIVE, CursorPhase.LAGGING
 
 
 # Its chat, its sequence, that of the message before it if known, and its frame. Plain, for a push is handled so often.
-Pushed = tuple[str, int, int | None, bytes]
+PushedMessage = tuple[str, int, int | None, bytes]
 
 # What leaves: a frame, its chat, and the highest sequence of that chat that was sent before it.
-Queued = tuple[bytes, str, int]
+QueuedPush = tuple[bytes, str, int]
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class HeldMessage(msgspec.Struct, frozen=True, gc=False):
     """A message that waits for those before it. No frame: the connection's own, which needs no sending."""
 
     prev_sequence: int | None
     frame: bytes | None
 
 
-class Shelf(dict[int, Held]):
+class ReorderBuffer(dict[int, HeldMessage]):
     """Held messages by their sequence. The lowest is asked for all the time, so a heap finds it."""
 
     __slots__ = ("_heap",)
 
-    def __init__(self, held: Mapping[int, Held] | None = None) -> None:
+    def __init__(self, held: Mapping[int, HeldMessage] | None = None) -> None:
         super().__init__(held or {})
         self._heap = sorted(self)  # every sequence that is held, and some that were taken
 
-    def __setitem__(self, sequence: int, held: Held) -> None:
+    def __setitem__(self, sequence: int, held: HeldMessage) -> None:
         if sequence not in self:
             heappush(self._heap, sequence)
         super().__setitem__(sequence, held)
 
-    def keep(self, sequence: int, held: Held) -> None:
+    def keep(self, sequence: int, held: HeldMessage) -> None:
         """What is there stays as it is."""
         if sequence not in self:
             self[sequence] = held
@@ -65,8 +65,8 @@ class Shelf(dict[int, Held]):
             heappop(heap)
         return heap[0]
 
-    def own(self) -> "Shelf":
-        return Shelf({sequence: held for sequence, held in self.items() if held.frame is None})
+    def own(self) -> "ReorderBuffer":
+        return ReorderBuffer({sequence: held for sequence, held in self.items() if held.frame is None})
 
 
 class ChatCursor:
@@ -101,8 +101,8 @@ class ChatCursor:
         self.acked = 0  # the highest ack passed on, so that repeated ones cost nothing
         self.epoch = 0  # changes with every sync: an answer to a question of an older epoch moves nothing
         self.filling = False  # the owner's mark: one fill at a time
-        self.held = Shelf()  # what waits for those before it
-        self._before: tuple[Phase, bool, int] | None = None  # to go back to when the sync fails
+        self.held = ReorderBuffer()  # what waits for those before it
+        self._before: tuple[CursorPhase, bool, int] | None = None  # to go back to when the sync fails
         self._sent = 0  # what was delivered when the client last began to sync: a page cannot undo that
 
     # --- pushes and receipts ---------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class ChatCursor:
         elif sequence > self.delivered:
             self.highest = max(self.highest, sequence)
             if len(self.held) < limits.HELD_MESSAGES_MAX:
-                self.held.keep(sequence, Held(prev_sequence, frame))
+                self.held.keep(sequence, HeldMessage(prev_sequence, frame))
 
     def next_in_line(self, sequence: int, prev_sequence: int | None) -> bool:
         """The message before it was the last one delivered: it may leave at once, and counts as delivered now.
@@ -137,7 +137,7 @@ class ChatCursor:
             self.highest = sequence
         return True
 
-    def next_run(self, run: Sequence[Pushed], at: int, queue: MutableSequence[Queued]) -> int:
+    def next_run(self, run: Sequence[PushedMessage], at: int, queue: MutableSequence[QueuedPush]) -> int:
         """As `next_in_line`, for as many from `at` on as are, with own messages passing between them; those go into the
         queue. Returns where it ended: at the end, at another chat, or at one that is not next in line.
         """
@@ -208,14 +208,14 @@ class ChatCursor:
             return True
         self.highest = max(self.highest, sequence)
         if sequence in self.held or len(self.held) < limits.HELD_MESSAGES_MAX:
-            self.held[sequence] = Held(prev_sequence, None)
+            self.held[sequence] = HeldMessage(prev_sequence, None)
         return False
 
     def exists(self, sequence: int) -> None:
         """The chat reaches this far, says someone who knows."""
         self.highest = max(self.highest, sequence)
 
-    def take(self) -> Held | None:
+    def take(self) -> HeldMessage | None:
         """The next message in order, now counted as delivered; None when the next one is missing, or must wait."""
         if self.phase is not _LIVE:
             return None
@@ -250,7 +250,7 @@ class ChatCursor:
     def filled(self, messages: Iterable[tuple[int, bytes]], through: int) -> None:
         """Everything above `delivered` up to `through` was read. What is held already keeps its frame, or its lack."""
         for sequence, frame in messages:
-            self.held.keep(sequence, Held(None, frame))
+            self.held.keep(sequence, HeldMessage(None, frame))
         self.stable = max(self.stable, through)
         self.highest = max(self.highest, through)
 

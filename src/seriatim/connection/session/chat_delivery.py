@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from seriatim.connection.head_probe import Watcher
-from seriatim.connection.services import Services
-from seriatim.connection.session.chat_cursor import ChatCursor, Phase, Pushed
-from seriatim.connection.session.outbound import Outbound
-from seriatim.connection.task_group import Tasks
+from seriatim.connection.head_probe import HeadWatcher
+from seriatim.connection.services import GatewayContext
+from seriatim.connection.session.chat_cursor import ChatCursor, CursorPhase, PushedMessage
+from seriatim.connection.session.outbound import OutboundBuffer
+from seriatim.connection.task_group import TaskGroup
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, SeriatimError, ServerBusy
 from seriatim.ports.durability import PrefixPage
@@ -21,17 +21,17 @@ from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import message_frame
 
 
-class Chats:
+class ChatDelivery:
     """`changed`: something waits in `outbound`. `overwhelmed`: a push can neither be sent nor be remembered."""
 
     def __init__(
         self,
         user_id: str,
-        outbound: Outbound,
-        services: Services,
+        outbound: OutboundBuffer,
+        services: GatewayContext,
         *,
-        tasks: Tasks,
-        watcher: Watcher,
+        tasks: TaskGroup,
+        watcher: HeadWatcher,
         changed: Callable[[], None],
         overwhelmed: Callable[[], None],
     ) -> None:
@@ -48,7 +48,7 @@ class Chats:
 
     # --- what arrives ------------------------------------------------------------------------------------------------
 
-    def deliver(self, run: Sequence[Pushed]) -> None:
+    def deliver(self, run: Sequence[PushedMessage]) -> None:
         """Pushes from fanout. Nearly all are next in line, and leave without being looked at one by one."""
         outbound = self._outbound
         waited, at = len(outbound.pushes), 0
@@ -59,7 +59,7 @@ class Chats:
         elif len(outbound.pushes) != waited:
             self._changed()
 
-    def _pass_on(self, run: Sequence[Pushed]) -> int:
+    def _pass_on(self, run: Sequence[PushedMessage]) -> int:
         """How many of them it was, from the first on, that only needed to be sent."""
         at, pushes = 0, self._outbound.pushes
         while at < len(run):
@@ -75,7 +75,7 @@ class Chats:
                     return at
         return at
 
-    def _take_in(self, run: Sequence[Pushed]) -> bool:
+    def _take_in(self, run: Sequence[PushedMessage]) -> bool:
         """One by one. What waits is looked at when a chat's part of the run is over, for the rest of it may be what is
         missing. False: a push can neither be sent nor be remembered.
         """
@@ -183,10 +183,10 @@ class Chats:
                     self._tasks.start(self._fill(cursor))
                 else:
                     self._services.gaps.wait(partial(self._gap, cursor, cursor.delivered))
-        elif cursor.phase is Phase.LIVE and not cursor.synced:
+        elif cursor.phase is CursorPhase.LIVE and not cursor.synced:
             self._note_shown(cursor.chat_id, cursor.delivered)
             self.forget(cursor)
-        elif cursor.phase is Phase.LAGGING and not outbound.lagging:
+        elif cursor.phase is CursorPhase.LAGGING and not outbound.lagging:
             cursor.drained()  # a sync failed after the buffer had drained
             self.advance(cursor, at_once=True)
 
@@ -272,7 +272,7 @@ class Chats:
         """`gone`: the user may not read this chat, so what an earlier sync promised is void too."""
         if not cursor.sync_failed(epoch):
             return
-        if gone or cursor.phase is Phase.UNSYNCED:
+        if gone or cursor.phase is CursorPhase.UNSYNCED:
             self.forget(cursor)
         else:
             self.advance(cursor)

@@ -9,16 +9,16 @@ from functools import partial
 
 from msgspec import UNSET, UnsetType
 
-from seriatim.connection.services import Services
+from seriatim.connection.services import GatewayContext
 from seriatim.connection.session.acks import Acks
-from seriatim.connection.session.chat_cursor import Pushed
-from seriatim.connection.session.chat_delivery import Chats
-from seriatim.connection.session.inbound import Inbound
-from seriatim.connection.session.outbound import Outbound, Pressure
+from seriatim.connection.session.chat_cursor import PushedMessage
+from seriatim.connection.session.chat_delivery import ChatDelivery
+from seriatim.connection.session.inbound import InboundQueue
+from seriatim.connection.session.outbound import OutboundBuffer, Pressure
 from seriatim.connection.session.sends import Sends
 from seriatim.connection.session.syncs import Syncs
-from seriatim.connection.socket import Identity, Socket
-from seriatim.connection.task_group import Tasks
+from seriatim.connection.socket import ClientIdentity, Socket
+from seriatim.connection.task_group import TaskGroup
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.times import iso
@@ -33,15 +33,15 @@ from seriatim.protocol.frames import (
     SyncRequest,
 )
 from seriatim.protocol.server_session import (
-    Acknowledge,
     Action,
-    Beat,
+    AnswerHeartbeat,
     Close,
     Ignored,
-    Phase,
     Ping,
+    RecordAck,
     Reply,
     ServerSession,
+    SessionPhase,
     Submit,
     Sync,
     busy,
@@ -58,9 +58,9 @@ class Connection:
     def __init__(
         self,
         connection_id: str,
-        identity: Identity,
+        identity: ClientIdentity,
         socket: Socket,
-        services: Services,
+        services: GatewayContext,
         *,
         arrival: int,
         ended: "Callable[[Connection, CloseReason | None], None]",
@@ -82,11 +82,11 @@ class Connection:
             expires_at=now + (identity.token_expires_at_ms - self.connected_at_ms) / 1000,
             rotates_at=now + limits.CONNECTION_AGE_MAX_S + limits.CONNECTION_AGE_JITTER_S * clock.random(),
         )
-        self._inbound = Inbound()
-        self._outbound = Outbound()
-        self._tasks = Tasks(services.tasks)
+        self._inbound = InboundQueue()
+        self._outbound = OutboundBuffer()
+        self._tasks = TaskGroup(services.tasks)
         user_id = identity.user_id
-        self._chats = Chats(
+        self._chats = ChatDelivery(
             user_id,
             self._outbound,
             services,
@@ -156,21 +156,21 @@ class Connection:
         self._perform(self._session.greeted(now := clock.monotonic()), now)
         self._wake()
 
-    def deliver(self, run: Sequence[Pushed]) -> None:
+    def deliver(self, run: Sequence[PushedMessage]) -> None:
         """Pushes, in the order in which they came, encoded once for all who get them."""
         if self._session.phase in _TAKES_PUSHES:
             self._chats.deliver(run)
 
     def head(self, chat_id: str, sequence: int) -> None:
         """The chat is published up to here: what is missing is read back."""
-        if self._session.phase is Phase.OPEN:
+        if self._session.phase is SessionPhase.OPEN:
             self._chats.head(chat_id, sequence)
 
     def drain(self, reconnect_delay_ms: int) -> None:
         """Announces the shutdown. Requests that were accepted are answered, then the connection closes."""
         if not self._greeted:
             self.close(CloseReason.SERVER_SHUTDOWN)
-        elif self._session.phase is Phase.OPEN:
+        elif self._session.phase is SessionPhase.OPEN:
             self._session.drain()
             self._write()
             closing = self._closing(CloseReason.SERVER_SHUTDOWN, reconnect_delay_ms)
@@ -181,7 +181,7 @@ class Connection:
         """The last frame says why. To a client that does not read, only answers and warnings still go before it."""
         if self.closed:
             return
-        if self._session.phase is Phase.DRAINING:
+        if self._session.phase is SessionPhase.DRAINING:
             self._finish(CloseReason.SERVER_SHUTDOWN)
             return
         if not self._greeted:
@@ -209,12 +209,12 @@ class Connection:
                     self._sends.submit(action, now)
                 case Sync():
                     self._sync(action.request)
-                case Acknowledge():
+                case RecordAck():
                     self._acks.acknowledge(action.ack)
                 case Reply():
                     self._services.observe.rejected(action.frame.code)
                     self._answer(action.frame)
-                case Beat():
+                case AnswerHeartbeat():
                     now_ms = self._services.clock.now_ms()
                     self._answer(HeartbeatAck(server_time=iso(now_ms), request_id=action.request_id))
                 case Ping():
@@ -381,7 +381,7 @@ class Connection:
 
 
 # A member of an enum costs ten times as much by way of its class, and every push and every write asks.
-_DRAINING, _TAKES_PUSHES = Phase.DRAINING, (Phase.GREETING, Phase.OPEN)
+_DRAINING, _TAKES_PUSHES = SessionPhase.DRAINING, (SessionPhase.GREETING, SessionPhase.OPEN)
 
 _UNAUTHORIZED = ErrorFrame(
     code="UNAUTHORIZED",

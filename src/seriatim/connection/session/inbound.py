@@ -3,7 +3,7 @@
 from seriatim.domain import limits
 
 
-class Inbound:
+class InboundQueue:
     """A request is in progress until its answer was handed to the socket, so that unread answers count too."""
 
     __slots__ = ("full_since", "in_progress")

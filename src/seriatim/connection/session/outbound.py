@@ -10,7 +10,7 @@ from operator import itemgetter
 
 import msgspec
 
-from seriatim.connection.session.chat_cursor import Queued
+from seriatim.connection.session.chat_cursor import QueuedPush
 from seriatim.domain import limits
 
 FEW_FRAMES = 256  # leave without being counted one by one
@@ -24,7 +24,7 @@ class Pressure(Enum):
     RECOVERED = "recovered"  # below the warning mark again; what was refused may be read back
 
 
-class Chunk(msgspec.Struct, frozen=True, gc=False):
+class OutboundChunk(msgspec.Struct, frozen=True, gc=False):
     """Frames to write now, and how many answers to requests and batches are among them. `last`: nothing else waits."""
 
     frames: list[bytes]
@@ -33,7 +33,7 @@ class Chunk(msgspec.Struct, frozen=True, gc=False):
     last: bool
 
 
-class Outbound:
+class OutboundBuffer:
     """`lagging`: the buffer was full and has not drained below the warning mark since; pushes are refused."""
 
     __slots__ = ("_answers", "_batches", "_closing", "_lane", "_warned", "close_at", "lagging", "pushes", "uneasy")
@@ -42,7 +42,7 @@ class Outbound:
         self._lane: list[bytes] = []
         self._answers = 0
         self._batches: deque[bytes] = deque()
-        self.pushes: deque[Queued] = deque()
+        self.pushes: deque[QueuedPush] = deque()
         self._warned = False
         self._closing = False
         self.lagging = False
@@ -79,7 +79,7 @@ class Outbound:
         """Bounded by SYNCS_IN_PROGRESS_MAX. After the answers, for it is large; before the pushes that follow it."""
         self._batches.append(frame)
 
-    def take(self, bytes_max: int) -> Chunk | None:
+    def take(self, bytes_max: int) -> OutboundChunk | None:
         """The next frames in order, about `bytes_max` of them; None when nothing waits."""
         frames, answers, batches, pushes = self._lane, self._answers, 0, self.pushes
         if not (frames or pushes or self._batches):
@@ -89,7 +89,7 @@ class Outbound:
             everything = [*frames, *map(_frame, pushes)]
             if sum(map(len, everything)) < bytes_max:
                 pushes.clear()
-                return Chunk(everything, answers, 0, True)
+                return OutboundChunk(everything, answers, 0, True)
         size = sum(map(len, frames))
         while self._batches and size < bytes_max:
             frames.append(frame := self._batches.popleft())
@@ -98,7 +98,7 @@ class Outbound:
         while pushes and size < bytes_max:
             frames.append(frame := pushes.popleft()[0])
             size += len(frame)
-        return Chunk(frames, answers, batches, not (pushes or self._batches))
+        return OutboundChunk(frames, answers, batches, not (pushes or self._batches))
 
     def assess(self, now: float) -> Pressure | None:
         """Looks at the buffer after a write: has the client's state changed?"""

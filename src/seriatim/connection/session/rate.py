@@ -4,7 +4,7 @@ import math
 
 from seriatim.domain import limits
 from seriatim.domain.errors import RateLimited
-from seriatim.protocol.rate_window import Window
+from seriatim.protocol.rate_window import RateWindow
 
 
 class SendRate:
@@ -15,7 +15,7 @@ class SendRate:
     def __init__(self, now: float) -> None:
         self._tokens = float(limits.SEND_BURST_MAX)
         self._at = now
-        self._rejections: Window | None = None  # most clients never need one
+        self._rejections: RateWindow | None = None  # most clients never need one
 
     def take(self, now: float) -> RateLimited | None:
         """None: go ahead. Otherwise the error to answer with."""
@@ -31,5 +31,5 @@ class SendRate:
     def flooding(self, now: float) -> bool:
         """Counts a rejection. True: more than RATE_REJECTIONS_MAX in the window, so the client does not listen."""
         if self._rejections is None:
-            self._rejections = Window(limits.RATE_REJECTIONS_MAX + 1, limits.RATE_REJECTIONS_WINDOW_S)
+            self._rejections = RateWindow(limits.RATE_REJECTIONS_MAX + 1, limits.RATE_REJECTIONS_WINDOW_S)
         return self._rejections.add(now)

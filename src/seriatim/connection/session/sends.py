@@ -5,9 +5,9 @@ from functools import partial
 
 from msgspec import UNSET
 
-from seriatim.connection.services import Services
-from seriatim.connection.session.chat_delivery import Chats
-from seriatim.connection.session.inbound import Inbound
+from seriatim.connection.services import GatewayContext
+from seriatim.connection.session.chat_delivery import ChatDelivery
+from seriatim.connection.session.inbound import InboundQueue
 from seriatim.connection.session.rate import SendRate
 from seriatim.domain import limits
 from seriatim.domain.errors import BreakerOpen, SeriatimError
@@ -22,10 +22,10 @@ class Sends:
 
     def __init__(
         self,
-        chats: Chats,
-        services: Services,
+        chats: ChatDelivery,
+        services: GatewayContext,
         *,
-        inbound: Inbound,
+        inbound: InboundQueue,
         answered: Callable[[MessageAck], None],
         refused: Callable[[SeriatimError, Echo], None],
         rejected: Callable[[SeriatimError, Echo], None],

@@ -3,12 +3,12 @@
 from collections import deque
 from collections.abc import Callable
 
-from seriatim.connection.services import Services
-from seriatim.connection.session.chat_delivery import Chats
-from seriatim.connection.task_group import Tasks, report
+from seriatim.connection.services import GatewayContext
+from seriatim.connection.session.chat_delivery import ChatDelivery
+from seriatim.connection.task_group import TaskGroup, report
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, NotAMember, SeriatimError
-from seriatim.protocol.codec import Echo, batch
+from seriatim.protocol.codec import Echo, encode_batch
 from seriatim.protocol.frames import SyncRequest
 from seriatim.protocol.server_session import echo
 
@@ -19,10 +19,10 @@ class Syncs:
     def __init__(
         self,
         user_id: str,
-        chats: Chats,
-        services: Services,
+        chats: ChatDelivery,
+        services: GatewayContext,
         *,
-        tasks: Tasks,
+        tasks: TaskGroup,
         answered: Callable[[bytes], None],
         refused: Callable[[SeriatimError, Echo], None],
     ) -> None:
@@ -74,7 +74,7 @@ class Syncs:
         except Exception as failure:
             self._chats.sync_failed(cursor, epoch, gone=isinstance(failure, NotAMember))
             raise
-        ready = batch(
+        ready = encode_batch(
             request.chat_id,
             page.messages,
             through=page.through,

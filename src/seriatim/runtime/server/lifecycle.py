@@ -15,7 +15,7 @@ import msgspec
 
 from seriatim.api.otp import Codes
 from seriatim.connection.gateway import Gateway
-from seriatim.connection.listener.server import Front
+from seriatim.connection.listener.server import Listener
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError, ServiceUnavailable
 from seriatim.durability.ingest import Ingest
@@ -61,9 +61,9 @@ class Roles:
 class Fronts:
     """Where HTTP is spoken. `local` is the operator's socket in the data folder."""
 
-    internal: Front
-    public: Front | None = None
-    local: Front | None = None
+    internal: Listener
+    public: Listener | None = None
+    local: Listener | None = None
 
 
 class ServerProcess:
@@ -233,7 +233,7 @@ async def _patiently(attempt: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(limits.START_RETRY_S)
 
 
-async def _listen(front: Front, address: HostPort, setting: str, tls: ssl.SSLContext | None) -> HostPort:
+async def _listen(front: Listener, address: HostPort, setting: str, tls: ssl.SSLContext | None) -> HostPort:
     try:
         host, port, *_ = (await front.serve(address.host, address.port, ssl=tls))[0]
     except OSError as error:

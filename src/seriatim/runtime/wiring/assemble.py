@@ -13,7 +13,7 @@ from seriatim import __version__
 from seriatim.api.sessions import Revoker, SocketCloser
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.listener.admission import Admission
-from seriatim.connection.listener.server import Front
+from seriatim.connection.listener.server import Listener
 from seriatim.connection.listener.state import ASGIApp
 from seriatim.domain import ids, limits
 from seriatim.domain.addresses import parse_networks
@@ -254,7 +254,7 @@ class _Process:
 
     def _public(
         self, gateway: Gateway | None, given: GatewayPorts | None, api: "_Api | None", watch: ProcessHealth
-    ) -> Front | None:
+    ) -> Listener | None:
         """One port for what is here of WebSocket and REST."""
         if given is None:
             return None if api is None else self._front(None, api.rest.app)
@@ -274,9 +274,9 @@ class _Process:
             _needed(self._keys), revocations, sessions, self._clock, troubled=self._metrics.key_reload_failed
         )
 
-    def _front(self, gateway: Gateway | None, app: ASGIApp, admission: Admission | None = None) -> Front:
+    def _front(self, gateway: Gateway | None, app: ASGIApp, admission: Admission | None = None) -> Listener:
         """Without an admission it takes no sockets."""
-        return Front(
+        return Listener(
             gateway or self._nobody,
             app,
             admission or no_admission(self._clock),

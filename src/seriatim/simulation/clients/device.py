@@ -5,7 +5,7 @@ from random import Random
 from typing import ParamSpec
 
 from seriatim.client.actions import Action, Connect, Deliver, Disconnect, Failed, ListChats, Stopped, Transmit
-from seriatim.client.session import Alarm, ClientSession, State
+from seriatim.client.session import ClientSession, ClientState, SessionTimer
 from seriatim.client.store import MemoryClientStore, OutboxEntry
 from seriatim.domain.message import Message
 from seriatim.protocol.codec import UnknownType, decode_server_frame, encode
@@ -128,8 +128,8 @@ class Device:
 
     def sync_again(self) -> None:
         """The client's periodic sync, which no world lives to see while things go wrong, comes round."""
-        if self.session.state in (State.SYNCING, State.READY) and not self._dark:
-            self.session._alarms.set(Alarm.RESYNC, self._now())
+        if self.session.state in (ClientState.SYNCING, ClientState.READY) and not self._dark:
+            self.session._alarms.set(SessionTimer.RESYNC, self._now())
             self._dispatch(self.session.timer, self._now())
 
     def crash(self) -> None:
@@ -148,7 +148,7 @@ class Device:
 
     def resume(self) -> None:
         """A user whose device was told to stay away opens the app again."""
-        if self.process.alive and self.session.state is State.DISCONNECTED:
+        if self.process.alive and self.session.state is ClientState.DISCONNECTED:
             self._dispatch(self.session.start, self._now())
 
     # --- what the network tells it ----------------------------------------------------------------------------------
@@ -284,13 +284,15 @@ class Device:
     @property
     def owes(self) -> bool:
         """Not ready, or with something unsent that may still go out."""
-        return self.session.state is not State.READY or any(entry.failed_code is None for entry in self.store.outbox())
+        return self.session.state is not ClientState.READY or any(
+            entry.failed_code is None for entry in self.store.outbox()
+        )
 
     def report(self) -> DeviceReport:
         return DeviceReport(
             name=self.name,
             user_id=self.user_id,
-            ready=self.session.state is State.READY,
+            ready=self.session.state is ClientState.READY,
             messages={
                 chat_id: {message.sequence: message for message in self.store.messages(chat_id)}
                 for chat_id in self.store.chats()

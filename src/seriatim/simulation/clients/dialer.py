@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
-from seriatim.connection.socket import Identity
+from seriatim.connection.socket import ClientIdentity
 from seriatim.domain.errors import SeriatimError
 from seriatim.simulation.checks.history import History
 from seriatim.simulation.checks.slow_readers import Patience
@@ -78,7 +78,7 @@ class Network:
         link = Link(process, life, device, self._faults)
         link.patience = Patience(link, process, device.name, self._history)
         expires_at_ms = process.clock.now_ms() + TOKEN_S * 1000
-        identity = Identity(
+        identity = ClientIdentity(
             user_id=device.user_id,
             device_id=device.device_id,
             session_id=f"sess_{device.name}",

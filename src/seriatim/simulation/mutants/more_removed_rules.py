@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from seriatim.client.actions import Action
-from seriatim.client.session import Alarm, ClientSession
+from seriatim.client.session import ClientSession, SessionTimer
 from seriatim.client.timeline import Timeline
 from seriatim.connection.gateway import Gateway
-from seriatim.connection.new_chats import NewChats
+from seriatim.connection.new_chats import NewChatProbe
 from seriatim.connection.registrations import Registrations
 from seriatim.connection.session.acks import Acks
 from seriatim.connection.session.chat_cursor import ChatCursor
-from seriatim.connection.session.chat_delivery import Chats
-from seriatim.connection.session.outbound import Outbound, Pressure
+from seriatim.connection.session.chat_delivery import ChatDelivery
+from seriatim.connection.session.outbound import OutboundBuffer, Pressure
 from seriatim.domain import limits
 from seriatim.domain.circuit_breaker import Breaker
 from seriatim.domain.errors import RowUnreadable, SeriatimError
@@ -198,17 +198,17 @@ def acks_dropped() -> Sequence[Patch]:
 
 
 def no_look_for_new_chats() -> Sequence[Patch]:
-    async def look(self: NewChats) -> None:
+    async def look(self: NewChatProbe) -> None:
         return
 
-    return [(NewChats, "look", look)]
+    return [(NewChatProbe, "look", look)]
 
 
 def cursor_forgotten_on_removal() -> Sequence[Patch]:
-    def removed(self: Chats, cursor: ChatCursor) -> None:
+    def removed(self: ChatDelivery, cursor: ChatCursor) -> None:
         self.forget(cursor)
 
-    return [(Chats, "_removed", removed)]
+    return [(ChatDelivery, "_removed", removed)]
 
 
 def cursor_goes_back() -> Sequence[Patch]:
@@ -223,26 +223,26 @@ def cursor_goes_back() -> Sequence[Patch]:
 
 
 def slow_never_closed() -> Sequence[Patch]:
-    original = Outbound.assess
+    original = OutboundBuffer.assess
 
-    def assess(self: Outbound, now: float) -> Pressure | None:
+    def assess(self: OutboundBuffer, now: float) -> Pressure | None:
         pressure = original(self, now)
         self.close_at = None if self.close_at is None else math.inf
         return pressure
 
-    return [(Outbound, "assess", assess)]
+    return [(OutboundBuffer, "assess", assess)]
 
 
 def slow_closed_at_once() -> Sequence[Patch]:
-    original = Outbound.assess
+    original = OutboundBuffer.assess
 
-    def assess(self: Outbound, now: float) -> Pressure | None:
+    def assess(self: OutboundBuffer, now: float) -> Pressure | None:
         pressure = original(self, now)
         if self.close_at is not None:
             self.close_at = now
         return pressure
 
-    return [(Outbound, "assess", assess)]
+    return [(OutboundBuffer, "assess", assess)]
 
 
 def never_evicts() -> Sequence[Patch]:
@@ -279,10 +279,10 @@ def echo_to_origin() -> Sequence[Patch]:
 def no_list_on_resync() -> Sequence[Patch]:
     original = ClientSession._ring
 
-    def ring(self: ClientSession, alarm: Alarm, now: float) -> list[Action]:
-        if alarm is not Alarm.RESYNC:
+    def ring(self: ClientSession, alarm: SessionTimer, now: float) -> list[Action]:
+        if alarm is not SessionTimer.RESYNC:
             return original(self, alarm, now)
-        self._alarms.set(Alarm.RESYNC, self._resync_at(now))
+        self._alarms.set(SessionTimer.RESYNC, self._resync_at(now))
         self._catchup.want_all()
         return []
 

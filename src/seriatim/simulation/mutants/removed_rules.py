@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 
 from seriatim.client.timeline import Timeline
-from seriatim.connection.head_probe import Probe
+from seriatim.connection.head_probe import HeadProbe
 from seriatim.connection.registrations import Registrations
-from seriatim.connection.session.chat_cursor import ChatCursor, Held, Phase
-from seriatim.connection.session.outbound import Outbound
+from seriatim.connection.session.chat_cursor import ChatCursor, CursorPhase, HeldMessage
+from seriatim.connection.session.outbound import OutboundBuffer
 from seriatim.domain.events import MessagePersisted
 from seriatim.domain.message import Draft, Receipt, Slot
 from seriatim.durability import dedup, stable_prefix
@@ -157,17 +157,17 @@ def naive_gateway() -> Sequence[Patch]:
 
 
 def no_tail_probe() -> Sequence[Patch]:
-    async def look(self: Probe) -> None:
+    async def look(self: HeadProbe) -> None:
         return
 
-    return [(Probe, "look", look)]
+    return [(HeadProbe, "look", look)]
 
 
 def live_overtakes_sync() -> Sequence[Patch]:
     def pushed(self: ChatCursor, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
         self.delivered = sequence - 1
-        self.phase = Phase.LIVE
-        self.held[sequence] = Held(self.delivered, frame)
+        self.phase = CursorPhase.LIVE
+        self.held[sequence] = HeldMessage(self.delivered, frame)
 
     return [(ChatCursor, "pushed_while_syncing", pushed)]
 
@@ -186,7 +186,7 @@ def own_ack_advances() -> Sequence[Patch]:
 
 def own_passes_holes() -> Sequence[Patch]:
     def pass_own(self: ChatCursor, sequence: int) -> None:
-        while self.phase is Phase.LIVE and self.held and (lowest := self.held.lowest()) < sequence:
+        while self.phase is CursorPhase.LIVE and self.held and (lowest := self.held.lowest()) < sequence:
             if self.held[lowest].frame is not None:
                 break
             del self.held[lowest]
@@ -204,28 +204,28 @@ def ack_unclamped() -> Sequence[Patch]:
 
 
 def full_buffer_drops() -> Sequence[Patch]:
-    original = Outbound.push
+    original = OutboundBuffer.push
 
-    def push(self: Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
+    def push(self: OutboundBuffer, frame: bytes, chat_id: str, floor: int) -> bool:
         original(self, frame, chat_id, floor)
         self.lagging = False
         return True
 
-    def bounded(self: Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
+    def bounded(self: OutboundBuffer, frame: bytes, chat_id: str, floor: int) -> bool:
         return push(self, frame, chat_id, floor) if len(self.pushes) < buffer_limit() else True
 
-    return [(Outbound, "push", bounded)]
+    return [(OutboundBuffer, "push", bounded)]
 
 
 def unbounded_buffer() -> Sequence[Patch]:
-    original = Outbound.push
+    original = OutboundBuffer.push
 
-    def push(self: Outbound, frame: bytes, chat_id: str, floor: int) -> bool:
+    def push(self: OutboundBuffer, frame: bytes, chat_id: str, floor: int) -> bool:
         queued = original(self, frame, chat_id, floor)
         self.lagging = False
         return queued
 
-    return [(Outbound, "push", push)]
+    return [(OutboundBuffer, "push", push)]
 
 
 def expire_only_heartbeat() -> Sequence[Patch]:
