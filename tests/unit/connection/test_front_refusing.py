@@ -170,7 +170,7 @@ async def test_a_request_may_take_longer_than_its_head_and_what_comes_after_it_i
 
 @on_both_loops
 async def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.connection.listener.asgi.HTTP_STALL_S", 0.05)
+    monkeypatch.setattr(limits, "HTTP_STALL_S", 0.05)
     async with house() as home:
         peer = await home.dial()
         peer.send(b"POST /hi HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\nabc")
