@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 
 from seriatim.api import auth, sessions, users
-from seriatim.api.auth import Auth
+from seriatim.api.auth import AuthResource
 from seriatim.api.core.app import RestApp, build_app
 from seriatim.api.core.observer import ApiObserver
 from seriatim.api.core.route import Route
 from seriatim.api.otp import Codes
-from seriatim.api.sessions import Revoker, SessionService, SocketCloser
-from seriatim.api.users import Users
+from seriatim.api.sessions import SessionResource, SessionRevoker, SocketCloser
+from seriatim.api.users import UserResource
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.code_sender import new_code
 from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
@@ -91,7 +91,7 @@ def shared_keys(folder: Path, clock: SystemClock) -> KeyFolder:
 
 
 class RestBench:
-    """Everything that the sign-in half of the REST edge stands on. Close it, or codes on their way are left behind."""
+    """Everything that the sign-in half of the REST edge stands on. Close it, or codes on their way are left running."""
 
     def __init__(self, folder: Path, *, reuse_leeway_s: int = 0) -> None:
         self.clock = HandClock()
@@ -111,7 +111,7 @@ class RestBench:
         self.notes = Notes()
         self.checks: dict[str, bool] = {"store": True}
         self.authenticator = KeyAuthenticator(self.keys, self.revocations, self.accounts, self.clock)
-        self.revoker = Revoker(self.accounts, self.revocations, SocketCloser(self.directory, self.push))
+        self.revoker = SessionRevoker(self.accounts, self.revocations, SocketCloser(self.directory, self.push))
         self.codes = Codes(
             accounts=self.accounts,
             secrets=self.secrets,
@@ -120,7 +120,7 @@ class RestBench:
             clock=self.clock,
             observe=self.notes,
         )
-        self.auth = Auth(
+        self.auth = AuthResource(
             accounts=self.accounts,
             secrets=self.secrets,
             signer=self.signer,
@@ -134,8 +134,8 @@ class RestBench:
     def routes(self) -> list[Route]:
         return [
             *auth.routes(self.codes, self.auth),
-            *users.routes(Users(self.accounts, self.clock, self.notes)),
-            *sessions.routes(SessionService(self.accounts, self.revoker, self.clock)),
+            *users.routes(UserResource(self.accounts, self.clock, self.notes)),
+            *sessions.routes(SessionResource(self.accounts, self.revoker, self.clock)),
         ]
 
     def app(self, more: Sequence[Route] = (), **options: Any) -> RestApp:

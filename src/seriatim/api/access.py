@@ -12,12 +12,12 @@ from seriatim.domain.errors import NotAMember, NotFound, Refused
 from seriatim.ports.catalog import Catalog
 
 
-class Door:
+class ChatAccess:
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
 
     @asynccontextmanager
-    async def opened(self, chat_id: str, user_id: str) -> AsyncIterator[Membership]:
+    async def require_member(self, chat_id: str, user_id: str) -> AsyncIterator[Membership]:
         """The caller's membership as of now. A caller who loses it before the work is done is refused all the same."""
         try:
             membership = await self._catalog.membership(chat_id, user_id, timeout_s=limits.API_TIMEOUT_S)

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from seriatim.api.auth_bodies import (
-    Credentials,
-    Farewell,
+    LogoutRequest,
     Refreshed,
     RefreshRequest,
     SignedIn,
     SignInRequest,
+    TokenPair,
     device_of,
     session_view,
     user_view,
@@ -21,9 +21,9 @@ from seriatim.api.auth_bodies import (
 from seriatim.api.core.dispatch import bearer_token
 from seriatim.api.core.observer import ApiObserver
 from seriatim.api.core.rate_limit import Bucket
-from seriatim.api.core.route import Access, Answer, Call, Nothing, Route
+from seriatim.api.core.route import Access, ApiRequest, ApiResponse, Nothing, Route
 from seriatim.api.otp import CodeRequest, Codes, CodeSent, check_phone
-from seriatim.api.sessions import Revoker, is_alive, surplus
+from seriatim.api.sessions import SessionRevoker, is_active, sessions_to_replace
 from seriatim.domain import limits
 from seriatim.domain.account import Code, Session, User, is_code, phone_hash
 from seriatim.domain.errors import (
@@ -43,7 +43,7 @@ from seriatim.ports.secrets import Secrets
 from seriatim.ports.tokens import Authenticator, TokenSigner
 
 
-def routes(codes: Codes, auth: "Auth") -> Sequence[Route]:
+def routes(codes: Codes, auth: "AuthResource") -> Sequence[Route]:
     return [
         Route(
             method="POST",
@@ -87,7 +87,7 @@ def routes(codes: Codes, auth: "Auth") -> Sequence[Route]:
             handler=auth.logout,
             summary="Sign this device out",
             tag="auth",
-            body=Farewell,
+            body=LogoutRequest,
             body_optional=True,
             answers={204: Nothing},
             errors=(InvalidRefreshToken,),
@@ -95,7 +95,7 @@ def routes(codes: Codes, auth: "Auth") -> Sequence[Route]:
     ]
 
 
-class Auth:
+class AuthResource:
     """`reuse_leeway_s`: for so long a device may repeat a refresh whose answer it lost. 0: never."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Auth:
         secrets: Secrets,
         signer: TokenSigner,
         authenticator: Authenticator,
-        revoker: Revoker,
+        revoker: SessionRevoker,
         clock: Clock,
         observe: ApiObserver,
         reuse_leeway_s: int = 0,
@@ -121,19 +121,19 @@ class Auth:
 
     # --- signing in ----------------------------------------------------------------------------------------------
 
-    async def verify(self, call: Call[SignInRequest, Any]) -> Answer:
-        device_id = check_sign_in(call)
-        phone = phone_hash(call.body.phone_number)
-        await call.spend(_of_phone(phone))
+    async def verify(self, request: ApiRequest[SignInRequest, Any]) -> ApiResponse:
+        device_id = check_sign_in(request)
+        phone = phone_hash(request.body.phone_number)
+        await request.spend(_of_phone(phone))
         code = await self._accounts.code(phone, timeout_s=limits.API_TIMEOUT_S)
         if code is None or code.expires_at_ms <= self._clock.now_ms():
             raise _wrong_code()
         if not await self._accounts.count_attempt(phone, now_ms=self._clock.now_ms(), timeout_s=limits.API_TIMEOUT_S):
             raise _wrong_code()
-        if not digests_equal(self._secrets.code_mac(call.body.otp, phone, code.expires_at_ms), code.mac):
+        if not digests_equal(self._secrets.code_mac(request.body.otp, phone, code.expires_at_ms), code.mac):
             raise _wrong_code()
         if code.spent is None:
-            session, token, is_new_user = await self._sign_in(call.body.phone_number, device_id, code)
+            session, token, is_new_user = await self._sign_in(request.body.phone_number, device_id, code)
         else:
             session, token = await self._repeat(code, device_id)
             is_new_user = code.spent.is_new_user
@@ -142,10 +142,10 @@ class Auth:
         data = SignedIn(
             user=user_view(users[session.user_id]),
             session=session_view(session),
-            tokens=self._credentials(session, token),
+            tokens=self._token_pair(session, token),
             is_new_user=is_new_user,
         )
-        return Answer(status=201 if is_new_user else 200, data=data)
+        return ApiResponse(status=201 if is_new_user else 200, data=data)
 
     async def _sign_in(self, phone_number: str, device_id: str, code: Code) -> tuple[Session, str, bool]:
         known = await self._accounts.users_by_phone([phone_number], timeout_s=limits.API_TIMEOUT_S)
@@ -173,7 +173,7 @@ class Auth:
                 timeout_s=limits.API_TIMEOUT_S,
             )
 
-        await self._revoker.replace([] if new_user else await self._surplus(session), sign_in)
+        await self._revoker.replace([] if new_user else await self._sessions_to_replace(session), sign_in)
         return session, token, new_user is not None
 
     async def _repeat(self, code: Code, device_id: str) -> tuple[Session, str]:
@@ -196,36 +196,36 @@ class Auth:
 
         If this fails the caller gets an error, repeats the request, and comes by here again.
         """
-        for each in await self._surplus(session):
+        for each in await self._sessions_to_replace(session):
             await self._revoker.revoke(each.session_id, each.user_id)
 
-    async def _surplus(self, session: Session) -> Sequence[Session]:
+    async def _sessions_to_replace(self, session: Session) -> Sequence[Session]:
         """Who goes for it. Its code was right: a wrong one signs nobody out."""
         sessions = await self._accounts.sessions_of(session.user_id, timeout_s=limits.API_TIMEOUT_S)
         others = [each for each in sessions if each.session_id != session.session_id]
-        return surplus(others, session.device_id, self._clock.now_ms())
+        return sessions_to_replace(others, session.device_id, self._clock.now_ms())
 
     # --- staying signed in ---------------------------------------------------------------------------------------
 
-    async def refresh(self, call: Call[RefreshRequest, Any]) -> Answer:
-        device_id = device_of(call)
-        session_id, _ = split_refresh_token(call.body.refresh_token)
+    async def refresh(self, request: ApiRequest[RefreshRequest, Any]) -> ApiResponse:
+        device_id = device_of(request)
+        session_id, _ = split_refresh_token(request.body.refresh_token)
         session = await self._accounts.session(session_id, timeout_s=limits.API_TIMEOUT_S)
-        if session is None or not is_alive(session, self._clock.now_ms()):
+        if session is None or not is_active(session, self._clock.now_ms()):
             raise _wrong_token()
-        await call.spend(_of_refreshes(session.user_id))
-        if "authorization" in call.headers:
-            claims = self._authenticator.verify(bearer_token(call.headers), expired_too=True)
+        await request.spend(_of_refreshes(session.user_id))
+        if "authorization" in request.headers:
+            claims = self._authenticator.verify(bearer_token(request.headers), expired_too=True)
             if claims.sid != session_id:
                 raise _wrong_token()
-        digest = refresh_digest(call.body.refresh_token)
+        digest = refresh_digest(request.body.refresh_token)
         if self._is_reused(session, digest, device_id):
             await self._end_stolen(session)
             raise _wrong_token()
         if session.device_id != device_id:
             raise DeviceMismatch("this session belongs to another device; sign in on this one")
         token = await self._rotate(session)
-        return Answer(data=Refreshed(tokens=self._credentials(session, token)))
+        return ApiResponse(data=Refreshed(tokens=self._token_pair(session, token)))
 
     def _is_reused(self, session: Session, digest: str, device_id: str) -> bool:
         """Whether a token that was already exchanged came back. Raises for one that never was ours."""
@@ -266,16 +266,16 @@ class Auth:
 
     # --- signing out ---------------------------------------------------------------------------------------------
 
-    async def logout(self, call: Call[Farewell, Any]) -> Answer:
-        claims = call.claims
+    async def logout(self, request: ApiRequest[LogoutRequest, Any]) -> ApiResponse:
+        claims = request.claims
         assert claims is not None, "logging out needs a token"
-        if call.body.refresh_token is not None:
+        if request.body.refresh_token is not None:
             session = await self._accounts.session(claims.sid, timeout_s=limits.API_TIMEOUT_S)
-            digest = refresh_digest(call.body.refresh_token)
+            digest = refresh_digest(request.body.refresh_token)
             if session is None or not digests_equal(digest, session.refresh_digest):
                 raise _wrong_token()
         await self._revoker.revoke(claims.sid, claims.sub, claims.jti)
-        return Answer(status=204)
+        return ApiResponse(status=204)
 
     # --- what is made --------------------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class Auth:
     def _new_id(self, prefix: str) -> str:
         return prefix + ulid(self._clock.now_ms(), self._clock.random_bits(80))
 
-    def _credentials(self, session: Session, refresh_token: str) -> Credentials:
+    def _token_pair(self, session: Session, refresh_token: str) -> TokenPair:
         claims = new_claims(
             user_id=session.user_id,
             session_id=session.session_id,
@@ -307,16 +307,16 @@ class Auth:
             token_id=self._new_id(""),
             now_s=self._clock.now_ms() // 1000,
         )
-        return Credentials(access_token=self._signer.sign(claims), refresh_token=refresh_token)
+        return TokenPair(access_token=self._signer.sign(claims), refresh_token=refresh_token)
 
 
-def check_sign_in(call: Call[SignInRequest, Any]) -> str:
+def check_sign_in(request: ApiRequest[SignInRequest, Any]) -> str:
     """The device that signs in. Raises `ValidationFailed`."""
-    check_phone(call.body.phone_number)
-    if not is_code(call.body.otp):
+    check_phone(request.body.phone_number)
+    if not is_code(request.body.otp):
         raise ValidationFailed("otp must be six digits", field="otp", field_code="INVALID_FORMAT")
-    device_id = device_of(call)
-    if call.body.device_id.lower() != device_id:
+    device_id = device_of(request)
+    if request.body.device_id.lower() != device_id:
         raise ValidationFailed("device_id must equal X-Device-ID", field="device_id", field_code="MISMATCH")
     return device_id
 
@@ -326,7 +326,7 @@ def _of_phone(phone: str) -> Bucket:
         name=f"otp_verify:phone:{phone}",
         limit=limits.CODE_ATTEMPTS_MAX,
         window_s=limits.CODE_LIFETIME_S,
-        closed=True,
+        fail_closed=True,
         lockout=f"otp_lockout:phone:{phone}",
     )
 

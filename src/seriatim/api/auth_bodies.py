@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from seriatim.api.core.fields import Time
-from seriatim.api.core.route import Call
+from seriatim.api.core.route import ApiRequest
 from seriatim.api.otp import PhoneNumber
 from seriatim.domain import limits
 from seriatim.domain.account import Session, User
@@ -36,13 +36,13 @@ class RefreshRequest(msgspec.Struct, frozen=True, kw_only=True):
     refresh_token: RefreshToken
 
 
-class Farewell(msgspec.Struct, frozen=True, kw_only=True):
+class LogoutRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The token is optional; if it is sent it must be this session's current one."""
 
     refresh_token: RefreshToken | None = None
 
 
-class Credentials(msgspec.Struct, frozen=True, kw_only=True):
+class TokenPair(msgspec.Struct, frozen=True, kw_only=True):
     access_token: Annotated[str, Meta(description="Send it as `Authorization: Bearer <token>`.")]
     refresh_token: RefreshToken
     token_type: str = "Bearer"
@@ -66,22 +66,22 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
 class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
     user: SignedInUser
     session: NewSession
-    tokens: Credentials
+    tokens: TokenPair
     is_new_user: bool
 
 
 class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
-    tokens: Credentials
+    tokens: TokenPair
 
 
-def device_of(call: Call[Any, Any]) -> str:
+def device_of(request: ApiRequest[Any, Any]) -> str:
     """The device that asks, from `X-Device-ID`. Raises `ValidationFailed` without a proper one."""
-    if call.device_id is None:
-        code = "INVALID_FORMAT" if "x-device-id" in call.headers else "REQUIRED"
+    if request.device_id is None:
+        code = "INVALID_FORMAT" if "x-device-id" in request.headers else "REQUIRED"
         raise ValidationFailed(
             "send X-Device-ID: a UUID of version 4 that names this device", field="X-Device-ID", field_code=code
         )
-    return call.device_id
+    return request.device_id
 
 
 def user_view(user: User) -> SignedInUser:

@@ -11,12 +11,12 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from seriatim.api.chat_views import MyMembership
-from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.cursor import CursorCodec
 from seriatim.api.core.fields import PageCursor, PageLimit, Time
 from seriatim.api.core.pages import page_of
-from seriatim.api.core.route import Answer, Call, Nothing, Route
-from seriatim.api.display_names import Names
-from seriatim.api.history_reader import Reading
+from seriatim.api.core.route import ApiRequest, ApiResponse, Nothing, Route
+from seriatim.api.display_names import DisplayNames
+from seriatim.api.history_reader import HistoryReader
 from seriatim.concurrency.bounded_gather import bounded_gather
 from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Membership
@@ -52,7 +52,7 @@ class OtherMember(msgspec.Struct, frozen=True, kw_only=True):
     display_name: str | None
 
 
-class ChatLine(msgspec.Struct, frozen=True, kw_only=True):
+class ChatListItem(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: str
     type: ChatType
     name: str | None
@@ -67,7 +67,7 @@ class ChatLine(msgspec.Struct, frozen=True, kw_only=True):
     other_member: OtherMember | UnsetType = UNSET  # of a direct chat
 
 
-class ListPlace(msgspec.Struct, frozen=True):
+class ChatListCursor(msgspec.Struct, frozen=True):
     """Where a page ended, and the filter it was made with: what a cursor remembers."""
 
     activity_ms: int
@@ -76,53 +76,59 @@ class ListPlace(msgspec.Struct, frozen=True):
     back: bool
 
 
-class ChatList:
+class ChatListResource:
     def __init__(
-        self, *, catalog: Catalog, delivery: DeliveryState, reading: Reading, names: Names, cursors: Cursors
+        self,
+        *,
+        catalog: Catalog,
+        delivery: DeliveryState,
+        history: HistoryReader,
+        names: DisplayNames,
+        cursors: CursorCodec,
     ) -> None:
         self._catalog = catalog
         self._delivery = delivery
-        self._reading = reading
+        self._history = history
         self._names = names
         self._cursors = cursors
 
-    async def page(self, call: Call[Nothing, ChatsQuery]) -> Answer:
-        caller = call.caller_id
-        since_ms, place = check_query(call.query, caller, self._cursors)
+    async def page(self, request: ApiRequest[Nothing, ChatsQuery]) -> ApiResponse:
+        caller = request.caller_id
+        since_ms, place = check_query(request.query, caller, self._cursors)
 
-        def cursor(entry: _Entry, back: bool) -> str:
-            return self._cursors.make(_ENDPOINT, caller, ListPlace(*_moment(entry), since_ms, back))
+        def cursor(entry: _ListedChat, back: bool) -> str:
+            return self._cursors.encode(_ENDPOINT, caller, ChatListCursor(*_moment(entry), since_ms, back))
 
         entries = sorted(await self._entries(caller, since_ms), key=_key)
         page, pagination = page_of(
             entries,
-            call.query.limit,
+            request.query.limit,
             key=_key,
             edge=None if place is None else (-place.activity_ms, place.chat_id),
             back=place is not None and place.back,
             cursor=cursor,
         )
-        return Answer(data=await self._lines(caller, page), pagination=pagination)
+        return ApiResponse(data=await self._lines(caller, page), pagination=pagination)
 
-    async def _entries(self, caller: str, since_ms: int | None) -> list["_Entry"]:
+    async def _entries(self, caller: str, since_ms: int | None) -> list["_ListedChat"]:
         memberships = await self._catalog.memberships_of(caller, timeout_s=limits.API_TIMEOUT_S)
         found = await bounded_gather(self._entry, memberships, at_once=limits.ENRICH_IN_PROGRESS_MAX)
         entries = [entry for entry in found if entry is not None]
         return [entry for entry in entries if since_ms is None or entry.activity_ms >= since_ms]
 
-    async def _entry(self, mine: Membership) -> "_Entry | None":
+    async def _entry(self, mine: Membership) -> "_ListedChat | None":
         """None for a chat that the caller has just left: the list of memberships lags, reading the chat does not."""
         try:
-            last = await self._reading.newest(mine.user_id, mine.chat_id)
+            last = await self._history.newest(mine.user_id, mine.chat_id)
         except NotAMember:
             return None
         chat = await self._catalog.chat(mine.chat_id, timeout_s=limits.API_TIMEOUT_S)
         if chat is None:
             return None
         times = [chat.updated_at] if last is None else [chat.updated_at, last.created_at]
-        return _Entry(chat, mine, last, max(milliseconds(time) for time in times))
+        return _ListedChat(chat, mine, last, max(milliseconds(time) for time in times))
 
-    async def _lines(self, caller: str, page: Sequence["_Entry"]) -> list[ChatLine]:
+    async def _lines(self, caller: str, page: Sequence["_ListedChat"]) -> list[ChatListItem]:
         """What only the shown ones need."""
         pairs = [(caller, entry.chat.chat_id) for entry in page]
         marks = await self._delivery.watermarks(pairs, timeout_s=limits.API_TIMEOUT_S) if pairs else {}
@@ -147,27 +153,27 @@ class ChatList:
 _ENDPOINT = "chats"
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _ListedChat(msgspec.Struct, frozen=True):
     chat: Chat
     mine: Membership
     last: Message | None
     activity_ms: int
 
 
-def _key(entry: _Entry) -> tuple[int, str]:
+def _key(entry: _ListedChat) -> tuple[int, str]:
     return -entry.activity_ms, entry.chat.chat_id
 
 
-def _moment(entry: _Entry) -> tuple[int, str]:
+def _moment(entry: _ListedChat) -> tuple[int, str]:
     return entry.activity_ms, entry.chat.chat_id
 
 
-def check_query(query: ChatsQuery, caller_id: str, cursors: Cursors) -> tuple[int | None, ListPlace | None]:
+def check_query(query: ChatsQuery, caller_id: str, cursors: CursorCodec) -> tuple[int | None, ChatListCursor | None]:
     """Since when, and where to go on. A cursor brings its own filter; repeating it is fine, changing it is not."""
     since_ms = None if query.updated_since is None else _time(query.updated_since)
     if query.cursor is None:
         return since_ms, None
-    place = cursors.read(query.cursor, _ENDPOINT, caller_id, ListPlace)
+    place = cursors.decode(query.cursor, _ENDPOINT, caller_id, ChatListCursor)
     if since_ms is not None and since_ms != place.since_ms:
         raise ValidationFailed("the cursor has another filter", field="updated_since", field_code="MISMATCH")
     return place.since_ms, place
@@ -182,9 +188,9 @@ def _time(text: str) -> int:
         ) from None
 
 
-def _line(entry: _Entry, acked: int, others: Mapping[str, OtherMember]) -> ChatLine:
+def _line(entry: _ListedChat, acked: int, others: Mapping[str, OtherMember]) -> ChatListItem:
     chat, mine, last = entry.chat, entry.mine, entry.last
-    return ChatLine(
+    return ChatListItem(
         chat_id=chat.chat_id,
         type=chat.chat_type,
         name=chat.name,
@@ -208,7 +214,7 @@ def _last(message: Message) -> LastMessage:
     )
 
 
-def routes(chats: ChatList) -> Sequence[Route]:
+def routes(chats: ChatListResource) -> Sequence[Route]:
     return [
         Route(
             method="GET",
@@ -217,7 +223,7 @@ def routes(chats: ChatList) -> Sequence[Route]:
             summary="Your chats, newest activity first",
             tag="chats",
             query=ChatsQuery,
-            answers={200: list[ChatLine]},
+            answers={200: list[ChatListItem]},
             paged=True,
         )
     ]

@@ -1,19 +1,19 @@
 """All routes of chats, members, history and delivery, put together from the ports they stand on."""
 
 from seriatim.api import chat_list, chats, delivery, find_message, members, messages
-from seriatim.api.access import Door
-from seriatim.api.chat_list import ChatList
+from seriatim.api.access import ChatAccess
+from seriatim.api.chat_list import ChatListResource
 from seriatim.api.chat_views import ChatViews
-from seriatim.api.chats import Chats
-from seriatim.api.core.cursor import Cursors
-from seriatim.api.core.idempotency import Once
+from seriatim.api.chats import ChatResource
+from seriatim.api.core.cursor import CursorCodec
+from seriatim.api.core.idempotency import IdempotencyGuard
 from seriatim.api.core.route import Route
-from seriatim.api.delivery import Delivery
-from seriatim.api.display_names import Names
-from seriatim.api.find_message import FindMessage
-from seriatim.api.history_reader import Reading
-from seriatim.api.members import Members
-from seriatim.api.messages import Messages
+from seriatim.api.delivery import DeliveryResource
+from seriatim.api.display_names import DisplayNames
+from seriatim.api.find_message import MessageLookupResource
+from seriatim.api.history_reader import HistoryReader
+from seriatim.api.members import MemberResource
+from seriatim.api.messages import MessageResource
 from seriatim.ports.accounts import Accounts
 from seriatim.ports.catalog import Catalog
 from seriatim.ports.clock import Clock
@@ -30,28 +30,42 @@ def chat_routes(
     state: DeliveryState,
     durability: Durability,
     history: History,
-    once: Once,
-    cursors: Cursors,
+    idempotency: IdempotencyGuard,
+    cursors: CursorCodec,
     clock: Clock,
 ) -> list[Route]:
-    door, names, reading = Door(catalog), Names(accounts), Reading(durability, history)
-    views = ChatViews(catalog=catalog, delivery=state, names=names, door=door)
+    access, names, reader = ChatAccess(catalog), DisplayNames(accounts), HistoryReader(durability, history)
+    views = ChatViews(catalog=catalog, delivery=state, names=names, access=access)
     return [
-        *chat_list.routes(ChatList(catalog=catalog, delivery=state, reading=reading, names=names, cursors=cursors)),
-        *chats.routes(
-            Chats(catalog=catalog, service=service, views=views, names=names, door=door, once=once, clock=clock)
+        *chat_list.routes(
+            ChatListResource(catalog=catalog, delivery=state, history=reader, names=names, cursors=cursors)
         ),
-        *members.routes(Members(catalog=catalog, service=service, names=names, door=door, once=once, cursors=cursors)),
-        *messages.routes(Messages(reading=reading, names=names, door=door, cursors=cursors)),
-        *find_message.routes(FindMessage(reading=reading, names=names, door=door)),
+        *chats.routes(
+            ChatResource(
+                catalog=catalog,
+                service=service,
+                views=views,
+                names=names,
+                access=access,
+                idempotency=idempotency,
+                clock=clock,
+            )
+        ),
+        *members.routes(
+            MemberResource(
+                catalog=catalog, service=service, names=names, access=access, idempotency=idempotency, cursors=cursors
+            )
+        ),
+        *messages.routes(MessageResource(history=reader, names=names, access=access, cursors=cursors)),
+        *find_message.routes(MessageLookupResource(history=reader, names=names, access=access)),
         *delivery.routes(
-            Delivery(
+            DeliveryResource(
                 catalog=catalog,
                 delivery=state,
                 durability=durability,
-                reading=reading,
+                history=reader,
                 names=names,
-                door=door,
+                access=access,
                 cursors=cursors,
             )
         ),

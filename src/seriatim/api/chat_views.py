@@ -6,9 +6,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from seriatim.api.access import Door
+from seriatim.api.access import ChatAccess
 from seriatim.api.core.fields import Time
-from seriatim.api.display_names import Names
+from seriatim.api.display_names import DisplayNames
 from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Membership, Role
 from seriatim.domain.errors import NotFound
@@ -33,7 +33,7 @@ class MyDetailedMembership(MyMembership, frozen=True, kw_only=True):
     last_acked_sequence: Annotated[int, Meta(ge=0, description="Up to where your devices have acknowledged.")]
 
 
-class ChatView(msgspec.Struct, frozen=True, kw_only=True):
+class ChatOverview(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: str
     type: ChatType
     name: Annotated[str | None, Meta(description="null for direct chats and for groups without a name.")]
@@ -45,29 +45,29 @@ class ChatView(msgspec.Struct, frozen=True, kw_only=True):
     my_membership: MyDetailedMembership
 
 
-class ChatDetail(ChatView, frozen=True, kw_only=True):
+class ChatDetail(ChatOverview, frozen=True, kw_only=True):
     members: list[MemberView]
 
 
 class ChatViews:
-    def __init__(self, *, catalog: Catalog, delivery: DeliveryState, names: Names, door: Door) -> None:
+    def __init__(self, *, catalog: Catalog, delivery: DeliveryState, names: DisplayNames, access: ChatAccess) -> None:
         self._catalog = catalog
         self._delivery = delivery
         self._names = names
-        self._door = door
+        self._access = access
 
-    async def short(self, chat_id: str, user_id: str) -> ChatView:
-        async with self._door.opened(chat_id, user_id) as mine:
+    async def short(self, chat_id: str, user_id: str) -> ChatOverview:
+        async with self._access.require_member(chat_id, user_id) as mine:
             return await self._view(mine)
 
     async def detail(self, chat_id: str, user_id: str) -> ChatDetail:
-        async with self._door.opened(chat_id, user_id) as mine:
+        async with self._access.require_member(chat_id, user_id) as mine:
             view = await self._view(mine)
             members = await self._catalog.memberships(chat_id, timeout_s=limits.API_TIMEOUT_S)
         names = await self._names.of(each.user_id for each in members)
         return ChatDetail(**msgspec.structs.asdict(view), members=member_views(members, names))
 
-    async def _view(self, mine: Membership) -> ChatView:
+    async def _view(self, mine: Membership) -> ChatOverview:
         chat = await self._catalog.chat(mine.chat_id, timeout_s=limits.API_TIMEOUT_S)
         if chat is None:
             raise NotFound("there is no such chat")
@@ -76,11 +76,11 @@ class ChatViews:
         )
         me = (mine.user_id, mine.chat_id)
         marks = await self._delivery.watermarks([me], timeout_s=limits.API_TIMEOUT_S)
-        return _chat_view(chat, mine, newest, marks[me].sequence if me in marks else 0)
+        return _chat_overview(chat, mine, newest, marks[me].sequence if me in marks else 0)
 
 
-def _chat_view(chat: Chat, mine: Membership, newest: int, acked: int) -> ChatView:
-    return ChatView(
+def _chat_overview(chat: Chat, mine: Membership, newest: int, acked: int) -> ChatOverview:
+    return ChatOverview(
         chat_id=chat.chat_id,
         type=chat.chat_type,
         name=chat.name,

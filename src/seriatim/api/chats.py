@@ -1,4 +1,4 @@
-"""Chats over REST: create, look at, rename, mute. Membership changes are next door, in `members`."""
+"""Chats over REST: create, look at, rename, mute. Membership changes are in `members`."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -6,12 +6,12 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from seriatim.api.access import Door
-from seriatim.api.chat_views import ChatDetail, ChatView, ChatViews
+from seriatim.api.access import ChatAccess
+from seriatim.api.chat_views import ChatDetail, ChatOverview, ChatViews
 from seriatim.api.core.fields import UserId
-from seriatim.api.core.idempotency import Once
-from seriatim.api.core.route import Answer, Call, Nothing, Route
-from seriatim.api.display_names import Names
+from seriatim.api.core.idempotency import IdempotencyGuard
+from seriatim.api.core.route import ApiRequest, ApiResponse, Nothing, Route
+from seriatim.api.display_names import DisplayNames
 from seriatim.domain import limits
 from seriatim.domain.account import is_clean
 from seriatim.domain.chat import Chat, ChatType
@@ -71,16 +71,16 @@ class Muted(msgspec.Struct, frozen=True, kw_only=True):
     muted_until: str | None
 
 
-class Chats:
+class ChatResource:
     def __init__(
         self,
         *,
         catalog: Catalog,
         service: MembershipService,
         views: ChatViews,
-        names: Names,
-        door: Door,
-        once: Once,
+        names: DisplayNames,
+        access: ChatAccess,
+        idempotency: IdempotencyGuard,
         clock: Clock,
     ) -> None:
         self._catalog = catalog
@@ -88,15 +88,15 @@ class Chats:
         self._service = service
         self._views = views
         self._names = names
-        self._door = door
-        self._once = once
+        self._access = access
+        self._idempotency = idempotency
         self._clock = clock
 
-    async def create(self, call: Call[NewChat, Nothing]) -> Answer:
-        caller, body = call.caller_id, call.body
+    async def create(self, request: ApiRequest[NewChat, Nothing]) -> ApiResponse:
+        caller, body = request.caller_id, request.body
         others, name = check_new(body, caller)
 
-        async def work(chat_id: str, resumed: bool) -> Answer:
+        async def work(chat_id: str, resumed: bool) -> ApiResponse:
             await self._check_known(others)
             chat = self._chat(chat_id, body.type, name, caller, len(others))
             if body.type is ChatType.DIRECT:
@@ -104,7 +104,7 @@ class Chats:
                 return await self._create_direct(chat, others[0])
             await self._quota.check(chat_id, (caller, *others))
             await self._service.create_group(chat, others, resumed=resumed)
-            return Answer(status=201, data=await self._views.detail(chat_id, caller))
+            return ApiResponse(status=201, data=await self._views.detail(chat_id, caller))
 
         async def replay(chat_id: str) -> object:
             if body.type is ChatType.DIRECT:  # the pair may have had a chat before: then it is that one, for ever
@@ -115,25 +115,25 @@ class Chats:
             return await self._views.detail(chat_id, caller)
 
         new_id = CHAT + ulid(self._clock.now_ms(), self._clock.random_bits(80))
-        return await self._once.run(call, "POST /chats", new_id, work, replay)
+        return await self._idempotency.run(request, "POST /chats", new_id, work, replay)
 
-    async def detail(self, call: Call[Nothing, Nothing]) -> Answer:
-        return Answer(data=await self._views.detail(call.path["chat_id"], call.caller_id))
+    async def detail(self, request: ApiRequest[Nothing, Nothing]) -> ApiResponse:
+        return ApiResponse(data=await self._views.detail(request.path["chat_id"], request.caller_id))
 
-    async def rename(self, call: Call[Rename, Nothing]) -> Answer:
-        chat_id, caller = call.path["chat_id"], call.caller_id
-        name = check_name(call.body.name)
-        async with self._door.opened(chat_id, caller):
+    async def rename(self, request: ApiRequest[Rename, Nothing]) -> ApiResponse:
+        chat_id, caller = request.path["chat_id"], request.caller_id
+        name = check_name(request.body.name)
+        async with self._access.require_member(chat_id, caller):
             await self._service.rename(chat_id, name, by=caller)
-        return Answer(data=await self._views.short(chat_id, caller))
+        return ApiResponse(data=await self._views.short(chat_id, caller))
 
-    async def mute(self, call: Call[Mute, Nothing]) -> Answer:
-        hours = call.body.duration_hours
+    async def mute(self, request: ApiRequest[Mute, Nothing]) -> ApiResponse:
+        hours = request.body.duration_hours
         until = FOR_EVER if hours is None else iso(self._clock.now_ms() + hours * 3_600_000)
-        return await self._mute(call.path["chat_id"], call.caller_id, until)
+        return await self._mute(request.path["chat_id"], request.caller_id, until)
 
-    async def unmute(self, call: Call[Nothing, Nothing]) -> Answer:
-        return await self._mute(call.path["chat_id"], call.caller_id, None)
+    async def unmute(self, request: ApiRequest[Nothing, Nothing]) -> ApiResponse:
+        return await self._mute(request.path["chat_id"], request.caller_id, None)
 
     async def _check_known(self, user_ids: Sequence[str]) -> None:
         missing = await self._names.missing(user_ids)
@@ -152,17 +152,17 @@ class Chats:
             member_count=1 + others,
         )
 
-    async def _create_direct(self, chat: Chat, other_id: str) -> Answer:
+    async def _create_direct(self, chat: Chat, other_id: str) -> ApiResponse:
         chat_id = await self._service.create_direct(chat, other_id)
         data = await self._views.detail(chat_id, chat.created_by)
         if chat_id == chat.chat_id:
-            return Answer(status=201, data=data)
-        return Answer(status=200, data=data, headers={"x-idempotent-replay": "true"})
+            return ApiResponse(status=201, data=data)
+        return ApiResponse(status=200, data=data, headers={"x-idempotent-replay": "true"})
 
-    async def _mute(self, chat_id: str, caller: str, until: str | None) -> Answer:
-        async with self._door.opened(chat_id, caller):
+    async def _mute(self, chat_id: str, caller: str, until: str | None) -> ApiResponse:
+        async with self._access.require_member(chat_id, caller):
             changed = await self._catalog.mute(chat_id, caller, until, timeout_s=limits.API_TIMEOUT_S)
-        return Answer(data=Muted(chat_id=chat_id, muted_until=changed.muted_until))
+        return ApiResponse(data=Muted(chat_id=chat_id, muted_until=changed.muted_until))
 
 
 def check_new(body: NewChat, caller_id: str) -> tuple[list[str], str | None]:
@@ -199,7 +199,7 @@ def check_name(name: str | None) -> str | None:
     return trimmed
 
 
-def routes(chats: Chats) -> Sequence[Route]:
+def routes(chats: ChatResource) -> Sequence[Route]:
     outside = (NotAMember, NotFound)
     return [
         Route(
@@ -234,7 +234,7 @@ def routes(chats: Chats) -> Sequence[Route]:
             description="For the owner and admins.",
             tag="chats",
             body=Rename,
-            answers={200: ChatView},
+            answers={200: ChatOverview},
             errors=(*outside, Forbidden, InvalidOperation),
         ),
         Route(

@@ -9,13 +9,13 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from seriatim.api.access import Door
-from seriatim.api.core.cursor import Cursors
+from seriatim.api.access import ChatAccess
+from seriatim.api.core.cursor import CursorCodec
 from seriatim.api.core.fields import MessageSequence, PageCursor, PageLimit
 from seriatim.api.core.pages import page_of
-from seriatim.api.core.route import Answer, Call, Nothing, Route
-from seriatim.api.display_names import Names
-from seriatim.api.history_reader import Reading
+from seriatim.api.core.route import ApiRequest, ApiResponse, Nothing, Route
+from seriatim.api.display_names import DisplayNames
+from seriatim.api.history_reader import HistoryReader
 from seriatim.concurrency.bounded_gather import bounded_gather
 from seriatim.domain import limits
 from seriatim.domain.chat import ChatType, Membership
@@ -47,7 +47,7 @@ class ChatState(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: _Since
 
 
-class Acknowledge(msgspec.Struct, frozen=True, kw_only=True):
+class AcknowledgeRequest(msgspec.Struct, frozen=True, kw_only=True):
     last_acked_sequence: Annotated[MessageSequence, Meta(description="Everything up to here was stored.")]
 
 
@@ -63,7 +63,7 @@ class StatusQuery(msgspec.Struct, frozen=True, kw_only=True):
     cursor: PageCursor | None = None
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class DeliverySummary(msgspec.Struct, frozen=True, kw_only=True):
     """Over all members, whatever page is shown. Who wrote the message has received it."""
 
     sequence: int
@@ -83,11 +83,11 @@ class DeliveryStatus(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: str
     chat_type: ChatType
     member_count: int
-    delivery_summary: Summary
+    delivery_summary: DeliverySummary
     members: list[MemberState]
 
 
-class StatusPlace(msgspec.Struct, frozen=True):
+class DeliveryStatusCursor(msgspec.Struct, frozen=True):
     """Where a page of members ended, and for which message: what a cursor remembers."""
 
     user_id: str
@@ -95,29 +95,29 @@ class StatusPlace(msgspec.Struct, frozen=True):
     back: bool
 
 
-class Delivery:
+class DeliveryResource:
     def __init__(
         self,
         *,
         catalog: Catalog,
         delivery: DeliveryState,
         durability: Durability,
-        reading: Reading,
-        names: Names,
-        door: Door,
-        cursors: Cursors,
+        history: HistoryReader,
+        names: DisplayNames,
+        access: ChatAccess,
+        cursors: CursorCodec,
     ) -> None:
         self._catalog = catalog
         self._delivery = delivery
         self._durability = durability
-        self._reading = reading
+        self._history = history
         self._names = names
-        self._door = door
+        self._access = access
         self._cursors = cursors
 
-    async def states(self, call: Call[Nothing, StatesQuery]) -> Answer:
-        caller = call.caller_id
-        wanted = check_chat_ids(call.query.chat_ids)
+    async def states(self, request: ApiRequest[Nothing, StatesQuery]) -> ApiResponse:
+        caller = request.caller_id
+        wanted = check_chat_ids(request.query.chat_ids)
         if wanted is None:
             mine = await self._catalog.memberships_of(caller, timeout_s=limits.API_TIMEOUT_S)
             wanted = [membership.chat_id for membership in mine]
@@ -131,11 +131,11 @@ class Delivery:
         found = await bounded_gather(newest, wanted, at_once=limits.ENRICH_IN_PROGRESS_MAX)
         current = {chat_id: each for chat_id, each in zip(wanted, found, strict=True) if each is not None}
         marks = await self._watermarks([(caller, chat_id) for chat_id in current])
-        return Answer(data=[_state(each, current[each], marks.get((caller, each))) for each in current])
+        return ApiResponse(data=[_state(each, current[each], marks.get((caller, each))) for each in current])
 
-    async def acknowledge(self, call: Call[Acknowledge, Nothing]) -> Answer:
-        chat_id, caller, sequence = call.path["chat_id"], call.caller_id, call.body.last_acked_sequence
-        async with self._door.opened(chat_id, caller):
+    async def acknowledge(self, request: ApiRequest[AcknowledgeRequest, Nothing]) -> ApiResponse:
+        chat_id, caller, sequence = request.path["chat_id"], request.caller_id, request.body.last_acked_sequence
+        async with self._access.require_member(chat_id, caller):
             newest = await self._newest(chat_id)
             if sequence > newest:
                 raise Unprocessable(
@@ -144,29 +144,29 @@ class Delivery:
                 )
             await self._durability.acknowledge(caller, chat_id, sequence=sequence, timeout_s=limits.API_TIMEOUT_S)
             mark = (await self._watermarks([(caller, chat_id)])).get((caller, chat_id))
-        return Answer(
+        return ApiResponse(
             data=Acknowledged(chat_id=chat_id, last_acked_sequence=_sequence(mark), updated_at=_updated_at(mark))
         )
 
-    async def status(self, call: Call[Nothing, StatusQuery]) -> Answer:
-        chat_id, caller, query = call.path["chat_id"], call.caller_id, call.query
+    async def status(self, request: ApiRequest[Nothing, StatusQuery]) -> ApiResponse:
+        chat_id, caller, query = request.path["chat_id"], request.caller_id, request.query
         scope = f"{caller}#{chat_id}"
         place = check_place(query, scope, self._cursors)
-        async with self._door.opened(chat_id, caller):
+        async with self._access.require_member(chat_id, caller):
             chat = await self._catalog.chat(chat_id, timeout_s=limits.API_TIMEOUT_S)
             if chat is None:
                 raise NotFound("there is no such chat")
             asked = query.for_sequence if place is None else place.for_sequence
             if asked is None:
-                message = await self._reading.newest(caller, chat_id)
+                message = await self._history.newest(caller, chat_id)
             else:
-                message = await self._reading.at(caller, chat_id, asked)
+                message = await self._history.at(caller, chat_id, asked)
             members = await self._catalog.memberships(chat_id, timeout_s=limits.API_TIMEOUT_S)
         sequence = asked if asked is not None else message.sequence if message else 0
         marks = await self._watermarks([(member.user_id, chat_id) for member in members])
 
         def cursor(member: Membership, back: bool) -> str:
-            return self._cursors.make(_ENDPOINT, scope, StatusPlace(member.user_id, sequence, back))
+            return self._cursors.encode(_ENDPOINT, scope, DeliveryStatusCursor(member.user_id, sequence, back))
 
         page, pagination = page_of(
             members,
@@ -177,7 +177,7 @@ class Delivery:
             cursor=cursor,
         )
         names = await self._names.of(member.user_id for member in page)
-        return Answer(
+        return ApiResponse(
             data=DeliveryStatus(
                 chat_id=chat_id,
                 chat_type=chat.chat_type,
@@ -214,10 +214,10 @@ def check_chat_ids(text: str | None) -> list[str] | None:
     return [each for each in ids if is_id(each)]
 
 
-def check_place(query: StatusQuery, scope: str, cursors: Cursors) -> StatusPlace | None:
+def check_place(query: StatusQuery, scope: str, cursors: CursorCodec) -> DeliveryStatusCursor | None:
     if query.cursor is None:
         return None
-    place = cursors.read(query.cursor, _ENDPOINT, scope, StatusPlace)
+    place = cursors.decode(query.cursor, _ENDPOINT, scope, DeliveryStatusCursor)
     if query.for_sequence is not None and query.for_sequence != place.for_sequence:
         raise ValidationFailed("the cursor is for another message", field="for_sequence", field_code="MISMATCH")
     return place
@@ -243,11 +243,11 @@ def _state(chat_id: str, newest: int, mark: Watermark | None) -> ChatState:
     )
 
 
-def _summary(sequence: int, sender_id: str | None, members: Sequence[Membership], marks: _Marks) -> Summary:
+def _summary(sequence: int, sender_id: str | None, members: Sequence[Membership], marks: _Marks) -> DeliverySummary:
     delivered = sum(
         each.user_id == sender_id or _sequence(marks.get((each.user_id, each.chat_id))) >= sequence for each in members
     )
-    return Summary(
+    return DeliverySummary(
         sequence=sequence,
         delivered_count=delivered,
         pending_count=len(members) - delivered,
@@ -265,17 +265,17 @@ def _member_state(member: Membership, display_name: str | None, marks: _Marks) -
     )
 
 
-def routes(delivery: Delivery) -> Sequence[Route]:
+def routes(delivery: DeliveryResource) -> Sequence[Route]:
     outside = (NotAMember, NotFound)
     acknowledge = [
         Route(
             method="PATCH",
             path=path,
             handler=delivery.acknowledge,
-            summary="Acknowledge everything up to a message",
+            summary="AcknowledgeRequest everything up to a message",
             description="A lower number than before changes nothing. The answer is what is stored.",
             tag="delivery",
-            body=Acknowledge,
+            body=AcknowledgeRequest,
             answers={200: Acknowledged},
             errors=(*outside, Unprocessable),
         )

@@ -7,7 +7,7 @@ from seriatim.domain.account import User
 from seriatim.ports.accounts import Accounts
 
 
-class Names:
+class DisplayNames:
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts
 

@@ -11,11 +11,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from seriatim.api.access import Door
-from seriatim.api.core.route import Answer, Call, Nothing, Route
-from seriatim.api.display_names import Names
-from seriatim.api.history_reader import END, Reading
-from seriatim.api.message_views import MessageView, fitting, message_views
+from seriatim.api.access import ChatAccess
+from seriatim.api.core.route import ApiRequest, ApiResponse, Nothing, Route
+from seriatim.api.display_names import DisplayNames
+from seriatim.api.history_reader import END, HistoryReader
+from seriatim.api.message_views import MessageView, message_views, within_size_limit
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, NotFound
 from seriatim.domain.ids import MESSAGE, ulid_ms
@@ -29,7 +29,7 @@ class AroundQuery(msgspec.Struct, frozen=True, kw_only=True):
     ] = limits.CONTEXT_ITEMS_DEFAULT
 
 
-class Around(msgspec.Struct, frozen=True, kw_only=True):
+class MessagesAround(msgspec.Struct, frozen=True, kw_only=True):
     target_sequence: int
     target_found: bool
     messages: list[MessageView]
@@ -37,45 +37,45 @@ class Around(msgspec.Struct, frozen=True, kw_only=True):
     has_more_after: bool
 
 
-class FindMessage:
-    def __init__(self, *, reading: Reading, names: Names, door: Door) -> None:
-        self._reading = reading
+class MessageLookupResource:
+    def __init__(self, *, history: HistoryReader, names: DisplayNames, access: ChatAccess) -> None:
+        self._history = history
         self._names = names
-        self._door = door
+        self._access = access
 
-    async def one(self, call: Call[Nothing, Nothing]) -> Answer:
-        chat_id, caller, wanted = call.path["chat_id"], call.caller_id, call.path["message_id"]
+    async def one(self, request: ApiRequest[Nothing, Nothing]) -> ApiResponse:
+        chat_id, caller, wanted = request.path["chat_id"], request.caller_id, request.path["message_id"]
         sequence = sequence_of(wanted)
         born_ms = ulid_ms(wanted.removeprefix(MESSAGE)) if wanted.startswith(MESSAGE) else None
         found = None
-        async with self._door.opened(chat_id, caller):
+        async with self._access.require_member(chat_id, caller):
             if sequence is not None:
-                found = await self._reading.at(caller, chat_id, sequence)
+                found = await self._history.at(caller, chat_id, sequence)
             elif born_ms is not None:
                 found = await self._by_id(caller, chat_id, wanted, born_ms)
         if found is None:
             raise NotFound("there is no such message in this chat")
         [view] = await message_views([found], self._names)
-        return Answer(data=view)
+        return ApiResponse(data=view)
 
-    async def around(self, call: Call[Nothing, AroundQuery]) -> Answer:
-        chat_id, caller, context = call.path["chat_id"], call.caller_id, call.query.context
-        sequence = sequence_of(call.path["sequence"])
-        async with self._door.opened(chat_id, caller):
+    async def around(self, request: ApiRequest[Nothing, AroundQuery]) -> ApiResponse:
+        chat_id, caller, context = request.path["chat_id"], request.caller_id, request.query.context
+        sequence = sequence_of(request.path["sequence"])
+        async with self._access.require_member(chat_id, caller):
             if sequence is None:
                 raise NotFound("a sequence is a number from 1 on")
-            down = await self._reading.back(caller, chat_id, before=sequence + 1, after=0, limit=context + 1)
+            down = await self._history.before(caller, chat_id, before=sequence + 1, after=0, limit=context + 1)
             # From a message on, not from the number asked for: that one may lie above a hole.
             start = down.messages[0].sequence if down.messages else 0
-            up = await self._reading.forth(caller, chat_id, after=start, before=END, limit=context)
+            up = await self._history.after(caller, chat_id, after=start, before=END, limit=context)
         target_found = start == sequence
         below = down.messages[1:] if target_found else down.messages[:context]
         chosen = [*down.messages[: int(target_found)], *_in_turns(up.messages, below)]
-        views = fitting(await message_views(chosen, self._names))
+        views = within_size_limit(await message_views(chosen, self._names))
         shown_below = sum(view.sequence < sequence for view in views)
         shown_above = sum(view.sequence > sequence for view in views)
-        return Answer(
-            data=Around(
+        return ApiResponse(
+            data=MessagesAround(
                 target_sequence=sequence,
                 target_found=target_found,
                 messages=sorted(views, key=lambda view: view.sequence),
@@ -88,26 +88,26 @@ class FindMessage:
         spread_ms = int(limits.FIND_SPREAD_S * 1000)
         at = await self._last_before(caller, chat_id, born_ms - spread_ms)
         for _ in range(limits.FIND_PAGES_MAX):
-            piece = await self._reading.forth(caller, chat_id, after=at, before=END, limit=limits.SYNC_SLOTS_MAX - 1)
-            for message in piece.messages:
+            found = await self._history.after(caller, chat_id, after=at, before=END, limit=limits.SYNC_SLOTS_MAX - 1)
+            for message in found.messages:
                 if message.message_id == message_id:
                     return message
                 if milliseconds(message.created_at) > born_ms + spread_ms:
                     return None
-            if not piece.more:
+            if not found.more:
                 return None
-            at = piece.at
+            at = found.at
         return None
 
     async def _last_before(self, caller: str, chat_id: str, time_ms: int) -> int:
         """A sequence with older messages up to it, and none of them after it by more than clocks differ."""
-        newest = await self._reading.newest(caller, chat_id)
+        newest = await self._history.newest(caller, chat_id)
         low, high = 0, newest.sequence if newest else 0
         while low < high:
             middle = (low + high) // 2
-            piece = await self._reading.forth(caller, chat_id, after=middle, before=END, limit=1)
-            if piece.messages and milliseconds(piece.messages[0].created_at) < time_ms:
-                low = piece.messages[0].sequence
+            found = await self._history.after(caller, chat_id, after=middle, before=END, limit=1)
+            if found.messages and milliseconds(found.messages[0].created_at) < time_ms:
+                low = found.messages[0].sequence
             else:
                 high = middle
         return low
@@ -127,7 +127,7 @@ def _in_turns(one: Sequence[Message], other: Sequence[Message]) -> Iterator[Mess
         yield from (message for message in pair if message is not None)
 
 
-def routes(find: FindMessage) -> Sequence[Route]:
+def routes(find: MessageLookupResource) -> Sequence[Route]:
     outside = (NotAMember, NotFound)
     return [
         Route(
@@ -147,7 +147,7 @@ def routes(find: FindMessage) -> Sequence[Route]:
             summary="What stands around a message",
             tag="messages",
             query=AroundQuery,
-            answers={200: Around},
+            answers={200: MessagesAround},
             errors=outside,
         ),
     ]

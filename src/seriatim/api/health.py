@@ -7,7 +7,7 @@ import msgspec
 
 from seriatim import __version__
 from seriatim.api.core.fields import Time
-from seriatim.api.core.route import Access, Answer, Call, Route
+from seriatim.api.core.route import Access, ApiRequest, ApiResponse, Route
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.times import iso
@@ -28,7 +28,7 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     checks: Mapping[str, bool]
 
 
-class Abilities(msgspec.Struct, frozen=True, kw_only=True):
+class ServerCapabilities(msgspec.Struct, frozen=True, kw_only=True):
     max_message_size_bytes: int = limits.CONTENT_BYTES_MAX
     max_chat_members: int = limits.GROUP_MEMBERS_MAX
     max_chats_per_user: int = limits.CHATS_PER_USER_MAX
@@ -40,11 +40,11 @@ class Abilities(msgspec.Struct, frozen=True, kw_only=True):
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     version: str = __version__
     api_version: str = "v1"
-    capabilities: Abilities = Abilities()
+    capabilities: ServerCapabilities = ServerCapabilities()
     documentation_url: str = "/docs"
 
 
-def capability_routes(service: "HealthService") -> Sequence[Route]:
+def capability_routes(service: "HealthResource") -> Sequence[Route]:
     """Below /api/v1."""
     return [
         Route(
@@ -59,7 +59,7 @@ def capability_routes(service: "HealthService") -> Sequence[Route]:
     ]
 
 
-def health_routes(service: "HealthService") -> Sequence[Route]:
+def health_routes(service: "HealthResource") -> Sequence[Route]:
     """Below /api/v1 and at the root. The answers are bare objects."""
     return [
         Route(
@@ -85,23 +85,23 @@ def health_routes(service: "HealthService") -> Sequence[Route]:
     ]
 
 
-class HealthService:
+class HealthResource:
     def __init__(self, ready: Ready, clock: Clock) -> None:
         self._ready = ready
         self._clock = clock
 
-    async def health(self, call: Call[Any, Any]) -> Answer:
-        return Answer(data=Health(status="healthy", timestamp=iso(self._clock.now_ms())))
+    async def health(self, request: ApiRequest[Any, Any]) -> ApiResponse:
+        return ApiResponse(data=Health(status="healthy", timestamp=iso(self._clock.now_ms())))
 
-    async def readiness(self, call: Call[Any, Any]) -> Answer:
+    async def readiness(self, request: ApiRequest[Any, Any]) -> ApiResponse:
         try:
             checks = await self._ready()
         except SeriatimError:
             checks = {"service": False}
         if all(checks.values()):
-            return Answer(data=Readiness(status="ready", checks=checks))
+            return ApiResponse(data=Readiness(status="ready", checks=checks))
         retry = {"retry-after": str(limits.UNAVAILABLE_RETRY_S)}
-        return Answer(status=503, data=Readiness(status="unready", checks=checks), headers=retry)
+        return ApiResponse(status=503, data=Readiness(status="unready", checks=checks), headers=retry)
 
-    async def capabilities(self, call: Call[Any, Any]) -> Answer:
-        return Answer(data=Capabilities())
+    async def capabilities(self, request: ApiRequest[Any, Any]) -> ApiResponse:
+        return ApiResponse(data=Capabilities())

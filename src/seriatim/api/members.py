@@ -11,14 +11,14 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from seriatim.api.access import Door
+from seriatim.api.access import ChatAccess
 from seriatim.api.chat_views import MemberView, member_views
-from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.cursor import CursorCodec
 from seriatim.api.core.fields import PageCursor, PageLimit, Time, UserId
-from seriatim.api.core.idempotency import Once
+from seriatim.api.core.idempotency import IdempotencyGuard
 from seriatim.api.core.pages import page_of
-from seriatim.api.core.route import Answer, Call, Nothing, Route
-from seriatim.api.display_names import Names
+from seriatim.api.core.route import ApiRequest, ApiResponse, Nothing, Route
+from seriatim.api.display_names import DisplayNames
 from seriatim.domain import limits
 from seriatim.domain.chat import Membership, Role, check_group, check_may_add
 from seriatim.domain.errors import (
@@ -87,7 +87,7 @@ class RemovedMember(msgspec.Struct, frozen=True, kw_only=True):
     removed: bool = True
 
 
-class OlderAnswer(msgspec.Struct, frozen=True, kw_only=True):
+class LegacyMemberResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What the older form answers: an `AddedMember` or a `RemovedMember`. Only for the OpenAPI document."""
 
     chat_id: str
@@ -99,58 +99,65 @@ class OlderAnswer(msgspec.Struct, frozen=True, kw_only=True):
     removed: bool | UnsetType = UNSET
 
 
-class MembersPlace(msgspec.Struct, frozen=True):
+class MembersCursor(msgspec.Struct, frozen=True):
     """Where a page of members ended: what a cursor remembers."""
 
     user_id: str
     back: bool
 
 
-class Members:
+class MemberResource:
     def __init__(
-        self, *, catalog: Catalog, service: MembershipService, names: Names, door: Door, once: Once, cursors: Cursors
+        self,
+        *,
+        catalog: Catalog,
+        service: MembershipService,
+        names: DisplayNames,
+        access: ChatAccess,
+        idempotency: IdempotencyGuard,
+        cursors: CursorCodec,
     ) -> None:
         self._catalog = catalog
         self._quota = ChatQuota(catalog)
         self._service = service
         self._names = names
-        self._door = door
-        self._once = once
+        self._access = access
+        self._idempotency = idempotency
         self._cursors = cursors
 
-    async def page(self, call: Call[Nothing, MembersQuery]) -> Answer:
-        chat_id, caller = call.path["chat_id"], call.caller_id
+    async def page(self, request: ApiRequest[Nothing, MembersQuery]) -> ApiResponse:
+        chat_id, caller = request.path["chat_id"], request.caller_id
         endpoint, scope = "members", f"{caller}#{chat_id}"
-        text = call.query.cursor
-        place = None if text is None else self._cursors.read(text, endpoint, scope, MembersPlace)
-        async with self._door.opened(chat_id, caller):
+        text = request.query.cursor
+        place = None if text is None else self._cursors.decode(text, endpoint, scope, MembersCursor)
+        async with self._access.require_member(chat_id, caller):
             members = await self._catalog.memberships(chat_id, timeout_s=limits.API_TIMEOUT_S)
         page, pagination = page_of(
             members,
-            call.query.limit,
+            request.query.limit,
             key=lambda member: member.user_id,
             edge=None if place is None else place.user_id,
             back=place is not None and place.back,
-            cursor=lambda member, back: self._cursors.make(endpoint, scope, MembersPlace(member.user_id, back)),
+            cursor=lambda member, back: self._cursors.encode(endpoint, scope, MembersCursor(member.user_id, back)),
         )
         names = await self._names.of(member.user_id for member in page)
-        return Answer(data=member_views(page, names), pagination=pagination)
+        return ApiResponse(data=member_views(page, names), pagination=pagination)
 
-    async def change(self, call: Call[ChangeMember, Nothing]) -> Answer:
+    async def change(self, request: ApiRequest[ChangeMember, Nothing]) -> ApiResponse:
         """Adds; or removes, in the older form."""
-        chat_id, caller, body = call.path["chat_id"], call.caller_id, call.body
+        chat_id, caller, body = request.path["chat_id"], request.caller_id, request.body
         check_user_id(body.user_id)
         removes = body.action is Action.REMOVE
 
-        async def work(user_id: str, resumed: bool) -> Answer:
+        async def work(user_id: str, resumed: bool) -> ApiResponse:
             if removes:
                 await self._remove(chat_id, user_id, caller, resumed)
-                return Answer(data=RemovedMember(chat_id=chat_id, user_id=user_id))
+                return ApiResponse(data=RemovedMember(chat_id=chat_id, user_id=user_id))
             added = await self._add(chat_id, user_id, body.role, caller, resumed)
-            return Answer(status=201 if body.action is None else 200, data=await self._added(added))
+            return ApiResponse(status=201 if body.action is None else 200, data=await self._added(added))
 
         async def replay(user_id: str) -> object:
-            async with self._door.opened(chat_id, caller):
+            async with self._access.require_member(chat_id, caller):
                 if removes:
                     return RemovedMember(chat_id=chat_id, user_id=user_id)
                 added = await self._catalog.membership(chat_id, user_id, timeout_s=limits.API_TIMEOUT_S)
@@ -158,17 +165,17 @@ class Members:
                 raise NotFound("that user was added, and is not a member any more")
             return await self._added(added)
 
-        return await self._once.run(call, "POST /chats/{chat_id}/members", body.user_id, work, replay)
+        return await self._idempotency.run(request, "POST /chats/{chat_id}/members", body.user_id, work, replay)
 
-    async def remove(self, call: Call[Nothing, Nothing]) -> Answer:
-        await self._remove(call.path["chat_id"], call.path["user_id"], call.caller_id, False)
-        return Answer(status=204)
+    async def remove(self, request: ApiRequest[Nothing, Nothing]) -> ApiResponse:
+        await self._remove(request.path["chat_id"], request.path["user_id"], request.caller_id, False)
+        return ApiResponse(status=204)
 
-    async def change_role(self, call: Call[NewRole, Nothing]) -> Answer:
-        chat_id, caller = call.path["chat_id"], call.caller_id
-        async with self._door.opened(chat_id, caller):
-            changed = await self._service.change_role(chat_id, call.path["user_id"], call.body.role, by=caller)
-        return Answer(
+    async def change_role(self, request: ApiRequest[NewRole, Nothing]) -> ApiResponse:
+        chat_id, caller = request.path["chat_id"], request.caller_id
+        async with self._access.require_member(chat_id, caller):
+            changed = await self._service.change_role(chat_id, request.path["user_id"], request.body.role, by=caller)
+        return ApiResponse(
             data=ChangedMember(
                 chat_id=chat_id,
                 user_id=changed.user_id,
@@ -179,14 +186,14 @@ class Members:
             )
         )
 
-    async def leave(self, call: Call[Nothing, Nothing]) -> Answer:
-        chat_id, caller = call.path["chat_id"], call.caller_id
-        async with self._door.opened(chat_id, caller):
+    async def leave(self, request: ApiRequest[Nothing, Nothing]) -> ApiResponse:
+        chat_id, caller = request.path["chat_id"], request.caller_id
+        async with self._access.require_member(chat_id, caller):
             await self._service.leave(chat_id, caller)
-        return Answer(status=204)
+        return ApiResponse(status=204)
 
     async def _add(self, chat_id: str, user_id: str, role: Role, caller: str, resumed: bool) -> Membership:
-        async with self._door.opened(chat_id, caller) as mine:
+        async with self._access.require_member(chat_id, caller) as mine:
             # Who may not add anybody does not learn who exists: so role and kind are checked here, too.
             chat = await self._catalog.chat(chat_id, timeout_s=limits.API_TIMEOUT_S)
             if chat is None:
@@ -215,7 +222,7 @@ class Members:
         )
 
     async def _remove(self, chat_id: str, user_id: str, caller: str, resumed: bool) -> None:
-        async with self._door.opened(chat_id, caller):
+        async with self._access.require_member(chat_id, caller):
             try:
                 await self._service.remove(chat_id, user_id, by=caller)
             except NotFound:
@@ -231,7 +238,7 @@ def check_user_id(user_id: str) -> None:
         raise ValidationFailed("this is no user id", field="user_id", field_code="INVALID_FORMAT")
 
 
-def routes(members: Members) -> Sequence[Route]:
+def routes(members: MemberResource) -> Sequence[Route]:
     outside = (NotAMember, NotFound)
     refused = (*outside, Forbidden, InvalidOperation)
     return [
@@ -254,7 +261,7 @@ def routes(members: Members) -> Sequence[Route]:
             description="For the owner and admins; only the owner adds admins. New members see the whole history.",
             tag="members",
             body=ChangeMember,
-            answers={201: AddedMember, 200: OlderAnswer},
+            answers={201: AddedMember, 200: LegacyMemberResponse},
             errors=(*refused, UserNotFound, ChatFull, AlreadyAMember, KeyReused, StillInProgress),
         ),
         Route(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from seriatim.api.core.fields import Time
-from seriatim.api.display_names import Names
+from seriatim.api.display_names import DisplayNames
 from seriatim.domain import limits
 from seriatim.domain.message import Message
 
@@ -27,12 +27,12 @@ class MessageView(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Time
 
 
-async def message_views(messages: Sequence[Message], names: Names) -> list[MessageView]:
+async def message_views(messages: Sequence[Message], names: DisplayNames) -> list[MessageView]:
     of = await names.of(message.sender_id for message in messages)
     return [_view(message, of[message.sender_id]) for message in messages]
 
 
-def fitting(views: Iterable[MessageView]) -> list[MessageView]:
+def within_size_limit(views: Iterable[MessageView]) -> list[MessageView]:
     """As many from the beginning as one answer may hold; at least one does, because a message is bounded."""
     kept: list[MessageView] = []
     room = limits.ANSWER_BYTES_MAX - limits.ANSWER_ENVELOPE_BYTES

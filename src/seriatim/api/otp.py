@@ -14,7 +14,7 @@ from msgspec import Meta
 from seriatim.api.core.fields import Time
 from seriatim.api.core.observer import ApiObserver
 from seriatim.api.core.rate_limit import Bucket
-from seriatim.api.core.route import Answer, Call
+from seriatim.api.core.route import ApiRequest, ApiResponse
 from seriatim.domain import limits
 from seriatim.domain.account import Code, is_phone_number, phone_hash
 from seriatim.domain.addresses import rate_key
@@ -59,18 +59,18 @@ class Codes:
         self._clock = clock
         self._courier = _Courier(sender, observe)
 
-    async def request(self, call: Call[CodeRequest, Any]) -> Answer:
-        phone_number = check_phone(call.body.phone_number)
+    async def request(self, request: ApiRequest[CodeRequest, Any]) -> ApiResponse:
+        phone_number = check_phone(request.body.phone_number)
         phone = phone_hash(phone_number)
         # The address first: who asks from one address for many numbers must not use up those numbers' own quota.
-        await call.spend(_of_address(call.client_ip))
-        await call.spend(_of_phone(phone))
+        await request.spend(_of_address(request.client_ip))
+        await request.spend(_of_phone(phone))
         now_ms = self._clock.now_ms()
         text = self._new_code(self._clock)
         made = self._make(text, phone, now_ms)
         stored = await self._accounts.issue_code(made, now_ms=now_ms, timeout_s=limits.API_TIMEOUT_S)
         self._courier.take(phone_number, text if stored.mac == made.mac else self._text_of(stored))
-        return Answer(
+        return ApiResponse(
             data=CodeSent(
                 phone_number=phone_number,
                 expires_at=iso(stored.expires_at_ms),
@@ -160,5 +160,5 @@ def _of_address(client_ip: str) -> Bucket:
 
 def _of_phone(phone: str) -> Bucket:
     return Bucket(
-        name=f"otp_req:phone:{phone}", limit=limits.CODES_PER_PHONE_MAX, window_s=limits.CODE_QUOTA_S, closed=True
+        name=f"otp_req:phone:{phone}", limit=limits.CODES_PER_PHONE_MAX, window_s=limits.CODE_QUOTA_S, fail_closed=True
     )

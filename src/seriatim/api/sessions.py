@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta
 
 from seriatim.api.core.fields import Time
-from seriatim.api.core.route import Answer, Call, Nothing, Route
+from seriatim.api.core.route import ApiRequest, ApiResponse, Nothing, Route
 from seriatim.domain import limits
 from seriatim.domain.account import Session
 from seriatim.domain.errors import NotFound, SeriatimError
@@ -39,7 +39,7 @@ class RevokeAll(msgspec.Struct, frozen=True, kw_only=True):
     include_current: Annotated[bool, Meta(description="Whether the session that asks ends too.")] = False
 
 
-def routes(service: "SessionService") -> Sequence[Route]:
+def routes(service: "SessionResource") -> Sequence[Route]:
     return [
         Route(
             method="GET",
@@ -70,39 +70,39 @@ def routes(service: "SessionService") -> Sequence[Route]:
     ]
 
 
-class SessionService:
-    def __init__(self, accounts: Accounts, revoker: "Revoker", clock: Clock) -> None:
+class SessionResource:
+    def __init__(self, accounts: Accounts, revoker: "SessionRevoker", clock: Clock) -> None:
         self._accounts = accounts
         self._revoker = revoker
         self._clock = clock
 
-    async def list(self, call: Call[Any, Any]) -> Answer:
-        current = call.claims.sid if call.claims else None
-        return Answer(data=[_view(each, current) for each in await self._living(call.caller_id)])
+    async def list(self, request: ApiRequest[Any, Any]) -> ApiResponse:
+        current = request.claims.sid if request.claims else None
+        return ApiResponse(data=[_view(each, current) for each in await self._living(request.caller_id)])
 
-    async def revoke(self, call: Call[Any, Any]) -> Answer:
-        session = await self._accounts.session(call.path["session_id"], timeout_s=limits.API_TIMEOUT_S)
-        if session is None or session.user_id != call.caller_id or not is_alive(session, self._clock.now_ms()):
+    async def revoke(self, request: ApiRequest[Any, Any]) -> ApiResponse:
+        session = await self._accounts.session(request.path["session_id"], timeout_s=limits.API_TIMEOUT_S)
+        if session is None or session.user_id != request.caller_id or not is_active(session, self._clock.now_ms()):
             raise NotFound("you have no such session")
         await self._revoker.revoke(session.session_id, session.user_id)
-        return Answer(status=204)
+        return ApiResponse(status=204)
 
-    async def revoke_all(self, call: Call[Any, RevokeAll]) -> Answer:
+    async def revoke_all(self, request: ApiRequest[Any, RevokeAll]) -> ApiResponse:
         """The session that asks goes last: should something fail on the way, the caller can ask again."""
-        current = call.claims.sid if call.claims else None
-        sessions = sorted(await self._living(call.caller_id), key=lambda session: session.session_id == current)
-        doomed = [each for each in sessions if call.query.include_current or each.session_id != current]
+        current = request.claims.sid if request.claims else None
+        sessions = sorted(await self._living(request.caller_id), key=lambda session: session.session_id == current)
+        doomed = [each for each in sessions if request.query.include_current or each.session_id != current]
         for session in doomed:
             await self._revoker.revoke(session.session_id, session.user_id)
-        return Answer(data=RevokedCount(len(doomed)))
+        return ApiResponse(data=RevokedCount(len(doomed)))
 
     async def _living(self, user_id: str) -> Sequence[Session]:
         now_ms = self._clock.now_ms()
         sessions = await self._accounts.sessions_of(user_id, timeout_s=limits.API_TIMEOUT_S)
-        return [each for each in sessions if is_alive(each, now_ms)]
+        return [each for each in sessions if is_active(each, now_ms)]
 
 
-class Revoker:
+class SessionRevoker:
     def __init__(self, accounts: Accounts, revocations: Revocations, sockets: "SocketCloser") -> None:
         self._accounts = accounts
         self._revocations = revocations
@@ -126,9 +126,9 @@ class Revoker:
             await self._sockets.close(each.session_id, each.user_id)
 
 
-def surplus(sessions: Sequence[Session], device_id: str, now_ms: int) -> Sequence[Session]:
+def sessions_to_replace(sessions: Sequence[Session], device_id: str, now_ms: int) -> Sequence[Session]:
     """Which of a user's sessions, oldest first, go when this device signs in: its own, and the oldest beyond five."""
-    living = [each for each in sessions if is_alive(each, now_ms)]
+    living = [each for each in sessions if is_active(each, now_ms)]
     kept = [each for each in living if each.device_id != device_id]
     oldest = kept[: max(0, len(kept) - (limits.SESSIONS_PER_USER_MAX - 1))]
     return [*(each for each in living if each.device_id == device_id), *oldest][: limits.SESSIONS_REPLACED_MAX]
@@ -155,7 +155,7 @@ class SocketCloser:
             return
 
 
-class Touches:
+class SessionActivity:
     """Writes down that a session was used, at most every `SESSION_TOUCH_S`. Nobody is refused when that fails."""
 
     def __init__(self, accounts: Accounts, clock: Clock) -> None:
@@ -177,7 +177,7 @@ class Touches:
             return
 
 
-def is_alive(session: Session, now_ms: int) -> bool:
+def is_active(session: Session, now_ms: int) -> bool:
     return now_ms < session.expires_at_ms
 
 

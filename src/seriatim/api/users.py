@@ -10,7 +10,7 @@ from msgspec import Meta
 from seriatim.api.core.fields import Time
 from seriatim.api.core.observer import ApiObserver
 from seriatim.api.core.rate_limit import Bucket
-from seriatim.api.core.route import Answer, Call, Route
+from seriatim.api.core.route import ApiRequest, ApiResponse, Route
 from seriatim.api.otp import PhoneNumber, check_phone
 from seriatim.domain import limits
 from seriatim.domain.account import User, is_display_name
@@ -37,7 +37,7 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: Time
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+class UserProfile(msgspec.Struct, frozen=True, kw_only=True):
     """What others see of a user."""
 
     user_id: str
@@ -49,7 +49,7 @@ class ProfileChange(msgspec.Struct, frozen=True, kw_only=True):
     display_name: _Name
 
 
-class Lookup(msgspec.Struct, frozen=True, kw_only=True):
+class PhoneLookup(msgspec.Struct, frozen=True, kw_only=True):
     phone_numbers: Annotated[list[PhoneNumber], Meta(min_length=1, max_length=limits.LOOKUP_PHONES_MAX)]
 
 
@@ -59,14 +59,14 @@ class FoundUser(msgspec.Struct, frozen=True, kw_only=True):
     display_name: str | None
 
 
-class LookupResult(msgspec.Struct, frozen=True, kw_only=True):
+class PhoneLookupResult(msgspec.Struct, frozen=True, kw_only=True):
     """In the order of the request, each number once."""
 
     users: list[FoundUser]
     not_found: list[PhoneNumber]
 
 
-def routes(service: "Users") -> Sequence[Route]:
+def routes(service: "UserResource") -> Sequence[Route]:
     return [
         Route(
             method="GET",
@@ -93,7 +93,7 @@ def routes(service: "Users") -> Sequence[Route]:
             handler=service.get,
             summary="Look at a user",
             tag="users",
-            answers={200: Profile},
+            answers={200: UserProfile},
             errors=(NotFound,),
         ),
         Route(
@@ -103,39 +103,41 @@ def routes(service: "Users") -> Sequence[Route]:
             summary="Find users by phone number",
             description="Every lookup is written down, and takes about a quarter of a second.",
             tag="users",
-            body=Lookup,
-            answers={200: LookupResult},
+            body=PhoneLookup,
+            answers={200: PhoneLookupResult},
         ),
     ]
 
 
-class Users:
+class UserResource:
     def __init__(self, accounts: Accounts, clock: Clock, observe: ApiObserver) -> None:
         self._accounts = accounts
         self._clock = clock
         self._observe = observe
 
-    async def me(self, call: Call[Any, Any]) -> Answer:
-        return Answer(data=_me(await self._user(call.caller_id)))
+    async def me(self, request: ApiRequest[Any, Any]) -> ApiResponse:
+        return ApiResponse(data=_me(await self._user(request.caller_id)))
 
-    async def change(self, call: Call[ProfileChange, Any]) -> Answer:
-        name = check_change(call.body)
+    async def change(self, request: ApiRequest[ProfileChange, Any]) -> ApiResponse:
+        name = check_change(request.body)
         changed = await self._accounts.rename_user(
-            call.caller_id, name, now_ms=self._clock.now_ms(), timeout_s=limits.API_TIMEOUT_S
+            request.caller_id, name, now_ms=self._clock.now_ms(), timeout_s=limits.API_TIMEOUT_S
         )
-        return Answer(data=_me(changed))
+        return ApiResponse(data=_me(changed))
 
-    async def get(self, call: Call[Any, Any]) -> Answer:
-        user = await self._user(call.path["user_id"])
-        return Answer(data=Profile(user_id=user.user_id, display_name=user.display_name, created_at=user.created_at))
+    async def get(self, request: ApiRequest[Any, Any]) -> ApiResponse:
+        user = await self._user(request.path["user_id"])
+        return ApiResponse(
+            data=UserProfile(user_id=user.user_id, display_name=user.display_name, created_at=user.created_at)
+        )
 
-    async def lookup(self, call: Call[Lookup, Any]) -> Answer:
+    async def lookup(self, request: ApiRequest[PhoneLookup, Any]) -> ApiResponse:
         """Takes the same time whoever is found, so that its time tells nothing."""
-        numbers = [check_phone(each) for each in dict.fromkeys(call.body.phone_numbers)]
-        await call.spend(Bucket(name=f"rl:lookup:{call.caller_id}", limit=limits.LOOKUPS_MAX, window_s=60))
-        await call.spend(
+        numbers = [check_phone(each) for each in dict.fromkeys(request.body.phone_numbers)]
+        await request.spend(Bucket(name=f"rl:lookup:{request.caller_id}", limit=limits.LOOKUPS_MAX, window_s=60))
+        await request.spend(
             Bucket(
-                name=f"rl:lookup-hour:{call.caller_id}",
+                name=f"rl:lookup-hour:{request.caller_id}",
                 limit=limits.LOOKUPS_PER_HOUR_MAX,
                 window_s=3600,
                 sliding=True,
@@ -145,16 +147,16 @@ class Users:
         ends = self._clock.monotonic() + limits.LOOKUP_PACE_S + spread_s
         result = await self._find(numbers)
         self._observe.audit(
-            "users.lookup", {"user_id": call.caller_id, "asked": len(numbers), "found": len(result.users)}
+            "users.lookup", {"user_id": request.caller_id, "asked": len(numbers), "found": len(result.users)}
         )
         await asyncio.sleep(max(0.0, ends - self._clock.monotonic()))
-        return Answer(data=result)
+        return ApiResponse(data=result)
 
-    async def _find(self, numbers: Sequence[str]) -> LookupResult:
+    async def _find(self, numbers: Sequence[str]) -> PhoneLookupResult:
         ids = await self._accounts.users_by_phone(numbers, timeout_s=limits.API_TIMEOUT_S)
         users = await self._accounts.users(list(ids.values()), timeout_s=limits.API_TIMEOUT_S)
         found = {number: users[ids[number]] for number in numbers if ids.get(number) in users}
-        return LookupResult(
+        return PhoneLookupResult(
             users=[
                 FoundUser(phone_number=number, user_id=user.user_id, display_name=user.display_name)
                 for number, user in found.items()

@@ -30,7 +30,7 @@ from seriatim.ports.event_log import CHATS, MEMBERSHIPS, Event, EventWriter
 class MembershipObserver:
     """Does nothing; override what you want to see."""
 
-    def untold(self, chat_id: str) -> None:
+    def event_not_published(self, chat_id: str) -> None:
         """SEV-2: a change is committed, and the event log could not be told."""
 
 
@@ -151,7 +151,7 @@ class MembershipService:
                 if pause_s is None:
                     break
                 await asyncio.sleep(pause_s)
-        self._observe.untold(event.key)
+        self._observe.event_not_published(event.key)
         return False
 
     async def _forget_members(self, chat_id: str) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from seriatim.api.chat_routes import chat_routes
-from seriatim.api.core.cursor import Cursors
-from seriatim.api.core.idempotency import Once
+from seriatim.api.core.cursor import CursorCodec
+from seriatim.api.core.idempotency import IdempotencyGuard
 from seriatim.api.core.parse import canonical_hash, read_query, to_type
-from seriatim.api.core.route import NOTHING, Call, Nothing, Pagination, Route
+from seriatim.api.core.route import NOTHING, ApiRequest, Nothing, Pagination, Route
 from seriatim.domain.account import User, phone_hash
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import ChatCreated, decode
@@ -50,7 +50,7 @@ class Desk:
         self.node = node = bench.node(name)
         self.directory_wire = ScriptedWire()
         self.directory = MemoryDirectory(MemoryRegistry(), self.directory_wire, node.clock.now_ms)
-        self.untold = Untold()
+        self.unpublished = UnpublishedEvents()
         self.accounts = MemoryAccounts(bench.store, node.wire)
         service = MembershipService(
             catalog=node.catalog,
@@ -58,7 +58,7 @@ class Desk:
             directory=self.directory,
             clock=node.clock,
             producer_id=name,
-            observe=self.untold,
+            observe=self.unpublished,
         )
         self.routes = chat_routes(
             catalog=node.catalog,
@@ -67,8 +67,8 @@ class Desk:
             state=node.log,
             durability=node.ingest,
             history=node.ingest,
-            once=Once(MemoryRequestKeys(bench.store, node.wire), node.clock),
-            cursors=Cursors(OneKey()),
+            idempotency=IdempotencyGuard(MemoryRequestKeys(bench.store, node.wire), node.clock),
+            cursors=CursorCodec(OneKey()),
             clock=node.clock,
         )
         for user_id in (ANN, BOB, CID, DAN, EVE):
@@ -92,7 +92,7 @@ class Desk:
         fields = dict(body or {})
         assert body is not None or route.body_optional or route.body is Nothing, "this request needs a body"
         now_s = self.bench.now_ms() // 1000
-        call: Call[Any, Any] = Call(
+        parsed: ApiRequest[Any, Any] = ApiRequest(
             claims=new_claims(user_id=user_id, session_id="sess_1", device_id="d", token_id="t", now_s=now_s),
             path=names,
             body=NOTHING if route.body is Nothing else to_type(fields, route.body),
@@ -104,7 +104,7 @@ class Desk:
             idempotency_key=None if key is None else key_id(key),
             query_given=given,
         )
-        answer = await route.handler(call)
+        answer = await route.handler(parsed)
         self._check(route, answer.status, answer.data)
         return Reply(
             status=answer.status,
@@ -157,11 +157,11 @@ class Desk:
             msgspec.json.decode(msgspec.json.encode(data), type=route.answers[status])
 
 
-class Untold(MembershipObserver):
+class UnpublishedEvents(MembershipObserver):
     def __init__(self) -> None:
         self.chats: list[str] = []
 
-    def untold(self, chat_id: str) -> None:
+    def event_not_published(self, chat_id: str) -> None:
         self.chats.append(chat_id)
 
 

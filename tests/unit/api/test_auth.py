@@ -310,7 +310,7 @@ async def test_R18_neither_codes_nor_refresh_tokens_are_stored_in_clear(bench: R
 
 async def test_attempts_count_even_when_the_counters_forget(bench: RestBench, rest: Rest) -> None:
     code = await ask_code(rest)
-    unlimited = bench.client(lifted=True)
+    unlimited = bench.client(rate_limits_off=True)
     for _ in range(5):
         assert (await unlimited.verify(wrong(code))).code == "INVALID_OTP"
     assert (await unlimited.verify(code)).code == "INVALID_OTP"

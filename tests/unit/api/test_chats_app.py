@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from seriatim.api.chat_routes import chat_routes
-from seriatim.api.core.cursor import Cursors
-from seriatim.api.core.idempotency import Once
+from seriatim.api.core.cursor import CursorCodec
+from seriatim.api.core.idempotency import IdempotencyGuard
 from seriatim.domain import limits
 from seriatim.domain.account import User
 from seriatim.domain.message import Message
@@ -151,11 +151,11 @@ class Town:
             state=log,
             durability=ingest,
             history=ingest,
-            once=Once(MemoryRequestKeys(bench.store, bench.wire), bench.clock),
-            cursors=Cursors(bench.secrets),
+            idempotency=IdempotencyGuard(MemoryRequestKeys(bench.store, bench.wire), bench.clock),
+            cursors=CursorCodec(bench.secrets),
             clock=bench.clock,
         )
-        self._rest: Rest = bench.client(routes, lifted=True)
+        self._rest: Rest = bench.client(routes, rate_limits_off=True)
 
     async def settle(self) -> None:
         for number, name in enumerate(("ann", "bob", "eve")):

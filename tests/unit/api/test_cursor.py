@@ -5,7 +5,7 @@ import base64
 import msgspec
 import pytest
 
-from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.cursor import CursorCodec
 from seriatim.domain.errors import BadRequest
 from tests.support.rest import RestBench
 
@@ -23,28 +23,28 @@ PLACE = Place(41, "forward")
 
 
 @pytest.fixture
-def cursors(bench: RestBench) -> Cursors:
-    return Cursors(bench.secrets)
+def cursors(bench: RestBench) -> CursorCodec:
+    return CursorCodec(bench.secrets)
 
 
-def test_a_cursor_brings_back_what_it_was_given(cursors: Cursors) -> None:
-    assert cursors.read(cursors.make("messages", "chat_1", PLACE), "messages", "chat_1", Place) == PLACE
+def test_a_cursor_brings_back_what_it_was_given(cursors: CursorCodec) -> None:
+    assert cursors.decode(cursors.encode("messages", "chat_1", PLACE), "messages", "chat_1", Place) == PLACE
 
 
-def test_a_cursor_is_of_use_only_at_its_endpoint_and_in_its_scope(cursors: Cursors) -> None:
-    text = cursors.make("messages", "chat_1", PLACE)
+def test_a_cursor_is_of_use_only_at_its_endpoint_and_in_its_scope(cursors: CursorCodec) -> None:
+    text = cursors.encode("messages", "chat_1", PLACE)
     for endpoint, scope in [("members", "chat_1"), ("messages", "chat_2"), ("messages", "chat_"), ("m", "essages")]:
         with pytest.raises(BadRequest):
-            cursors.read(text, endpoint, scope, Place)
+            cursors.decode(text, endpoint, scope, Place)
 
 
-def test_where_endpoint_ends_and_scope_begins_is_part_of_the_tag(cursors: Cursors) -> None:
+def test_where_endpoint_ends_and_scope_begins_is_part_of_the_tag(cursors: CursorCodec) -> None:
     with pytest.raises(BadRequest):
-        cursors.read(cursors.make("ab", "c", PLACE), "a", "bc", Place)
+        cursors.decode(cursors.encode("ab", "c", PLACE), "a", "bc", Place)
 
 
-def test_a_changed_cursor_is_refused_wherever_it_was_changed(cursors: Cursors) -> None:
-    text = cursors.make("messages", "chat_1", PLACE)
+def test_a_changed_cursor_is_refused_wherever_it_was_changed(cursors: CursorCodec) -> None:
+    text = cursors.encode("messages", "chat_1", PLACE)
     payload, tag = text.split(".")
     forged = base64.urlsafe_b64encode(b'{"v":1,"at":{"after":0,"direction":"forward"}}').rstrip(b"=").decode()
     for changed in [
@@ -56,20 +56,20 @@ def test_a_changed_cursor_is_refused_wherever_it_was_changed(cursors: Cursors) -
         f".{tag}",
     ]:
         with pytest.raises(BadRequest):
-            cursors.read(changed, "messages", "chat_1", Place)
+            cursors.decode(changed, "messages", "chat_1", Place)
 
 
 @pytest.mark.parametrize("text", ["", ".", "a.b", "ä.ö", "a" * 5000, "a.b.c", "a\n.b", "=.="])
-def test_what_never_was_a_cursor_is_refused(cursors: Cursors, text: str) -> None:
+def test_what_never_was_a_cursor_is_refused(cursors: CursorCodec, text: str) -> None:
     with pytest.raises(BadRequest):
-        cursors.read(text, "messages", "chat_1", Place)
+        cursors.decode(text, "messages", "chat_1", Place)
 
 
-def test_a_cursor_of_another_version_or_kind_is_refused(bench: RestBench, cursors: Cursors) -> None:
+def test_a_cursor_of_another_version_or_kind_is_refused(bench: RestBench, cursors: CursorCodec) -> None:
     with pytest.raises(BadRequest):
-        cursors.read(cursors.make("messages", "chat_1", PLACE), "messages", "chat_1", Elsewhere)
+        cursors.decode(cursors.encode("messages", "chat_1", PLACE), "messages", "chat_1", Elsewhere)
     payload = b'{"v":2,"at":{"after":41,"direction":"forward"}}'
     tag = bench.secrets.cursor_tag(b'["messages","chat_1"]' + payload)
     text = ".".join([base64.urlsafe_b64encode(each).rstrip(b"=").decode() for each in (payload, tag)])
     with pytest.raises(BadRequest):
-        cursors.read(text, "messages", "chat_1", Place)
+        cursors.decode(text, "messages", "chat_1", Place)

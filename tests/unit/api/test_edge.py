@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from seriatim.api.core.route import Access, Answer, Call, Nothing, Route
+from seriatim.api.core.route import Access, ApiRequest, ApiResponse, Nothing, Route
 from seriatim.domain import limits
 from seriatim.domain.errors import CounterMissing, OutcomeUnknown, ServerBusy
 from seriatim.domain.ids import is_uuid4
@@ -25,15 +25,15 @@ class Thing(msgspec.Struct, frozen=True):
 def echo(**options: Any) -> Route:
     """A route that answers with what its handler was given."""
 
-    async def handler(call: Call[Any, Any]) -> Answer:
-        return Answer(data={"body": call.body, "hash": call.body_hash, "device": call.device_id})
+    async def handler(request: ApiRequest[Any, Any]) -> ApiResponse:
+        return ApiResponse(data={"body": request.body, "hash": request.body_hash, "device": request.device_id})
 
     given: dict[str, Any] = {"method": "POST", "path": "/things", "body": Thing, "access": Access.PUBLIC, **options}
     return Route(handler=handler, summary="echo", tag="test", answers={200: Nothing}, **given)
 
 
 def failing(failure: Exception) -> Route:
-    async def handler(call: Call[Any, Any]) -> Answer:
+    async def handler(request: ApiRequest[Any, Any]) -> ApiResponse:
         raise failure
 
     return Route(

@@ -188,7 +188,7 @@ def _given(
     tombstones: range = range(0),
     holes: tuple[int, ...] = (),
 ) -> dict[int, str]:
-    """Messages with real ids; those of odd sequence come from a process whose clock is behind. Returns the ids."""
+    """Messages with real ids; those of odd sequence come from a process whose clock is late. Returns the ids."""
     ids: dict[int, str] = {}
     start = bench.now_ms() - 10_000_000
     for sequence in range(1, count + 1):

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from seriatim.api.core.idempotency import Once
-from seriatim.api.core.route import NOTHING, Answer, Call
+from seriatim.api.core.idempotency import IdempotencyGuard
+from seriatim.api.core.route import NOTHING, ApiRequest, ApiResponse
 from seriatim.domain.errors import (
     KeyReused,
     NotFound,
@@ -31,29 +31,29 @@ class Works:
     def __init__(self) -> None:
         self.clock = HandClock()
         self.wire = FailingWire()
-        self.once = Once(MemoryRequestKeys(MemoryStore(), self.wire), self.clock)
+        self.guard = IdempotencyGuard(MemoryRequestKeys(MemoryStore(), self.wire), self.clock)
         self.done: list[tuple[str, bool]] = []
         self.failures: list[BaseException] = []
 
-    async def work(self, resource_id: str, resumed: bool) -> Answer:
+    async def work(self, resource_id: str, resumed: bool) -> ApiResponse:
         self.done.append((resource_id, resumed))
         if self.failures:
             raise self.failures.pop(0)
-        return Answer(status=201, data={"id": resource_id})
+        return ApiResponse(status=201, data={"id": resource_id})
 
     async def replay(self, resource_id: str) -> object:
         return {"id": resource_id, "now": True}
 
     async def ask(
         self, new_id: str, *, key: str | None = KEY, body: str = "b", user: str = "u", route: str = ROUTE
-    ) -> Answer:
-        return await self.once.run(call(key, body, user), route, new_id, self.work, self.replay)
+    ) -> ApiResponse:
+        return await self.guard.run(call(key, body, user), route, new_id, self.work, self.replay)
 
 
 def call(
     key: str | None, body_hash: str = "b", user: str = "u", headers: dict[str, str] | None = None
-) -> Call[Any, Any]:
-    return Call(
+) -> ApiRequest[Any, Any]:
+    return ApiRequest(
         claims=new_claims(user_id=user, session_id="s", device_id="d", token_id="t", now_s=0),
         path={},
         body=NOTHING,
@@ -102,12 +102,12 @@ async def test_409_idempotency_key_reused_for_another_body(works: Works) -> None
 async def test_409_conflict_while_the_twin_is_still_being_served(works: Works) -> None:
     reached, go_on = asyncio.Event(), asyncio.Event()
 
-    async def slow(resource_id: str, resumed: bool) -> Answer:
+    async def slow(resource_id: str, resumed: bool) -> ApiResponse:
         reached.set()
         await go_on.wait()
-        return Answer(status=201)
+        return ApiResponse(status=201)
 
-    first = asyncio.create_task(works.once.run(call(KEY), ROUTE, "1", slow, works.replay))
+    first = asyncio.create_task(works.guard.run(call(KEY), ROUTE, "1", slow, works.replay))
     await reached.wait()
     with pytest.raises(StillInProgress) as caught:
         await works.ask("2")
@@ -164,5 +164,5 @@ async def test_a_key_is_free_again_after_a_day(works: Works) -> None:
 
 async def test_a_malformed_key_is_refused_before_anything_is_done(works: Works) -> None:
     with pytest.raises(ValidationFailed):
-        await works.once.run(call(None, headers={"idempotency-key": "x"}), ROUTE, "1", works.work, works.replay)
+        await works.guard.run(call(None, headers={"idempotency-key": "x"}), ROUTE, "1", works.work, works.replay)
     assert not works.done

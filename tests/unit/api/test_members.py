@@ -360,7 +360,7 @@ async def test_F11_with_the_event_log_down_an_addition_stands_the_cache_goes_and
     assert (await desk.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN})).status == 201
     assert DAN in bench.store.members(CHAT)
     assert await desk.directory.cached_members([CHAT], timeout_s=1) == {}
-    assert desk.untold.chats == [CHAT]
+    assert desk.unpublished.chats == [CHAT]
 
 
 @simulated

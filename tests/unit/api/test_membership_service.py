@@ -170,7 +170,7 @@ async def test_a_refused_change_is_told_to_nobody(bench: Bench) -> None:
     with pytest.raises(NotAMember):
         await desk.service.add(CHAT, DAN, Role.MEMBER, by=EVE)
     assert bench.broker.records(MEMBERSHIPS) == []
-    assert desk.observer.untold_chats == []
+    assert desk.observer.unpublished_chats == []
 
 
 @simulated
@@ -188,7 +188,7 @@ async def test_a_short_outage_of_the_event_log_is_waited_out(bench: Bench) -> No
     desk.node.events_wire.on("append", *[UNAVAILABLE] * len(limits.LIFECYCLE_PAUSES_S))
     await desk.service.remove(CHAT, BOB, by=ANN)
     assert [event.user_id for event in bench.membership_events()] == [BOB]
-    assert desk.observer.untold_chats == []
+    assert desk.observer.unpublished_chats == []
     assert bench.loop.time() >= sum(limits.LIFECYCLE_PAUSES_S)
 
 
@@ -202,7 +202,7 @@ async def test_with_the_event_log_down_the_change_stands_the_cache_is_dropped_an
     await desk.service.remove(CHAT, BOB, by=ANN)
     assert BOB not in bench.store.members(CHAT)
     assert await desk.cached() is None
-    assert desk.observer.untold_chats == [CHAT]
+    assert desk.observer.unpublished_chats == [CHAT]
 
 
 @simulated
@@ -221,7 +221,7 @@ async def test_with_event_log_and_cache_down_the_change_still_stands(bench: Benc
     desk.directory_wire.always("forget_members", LOST_REQUEST)
     await desk.service.remove(CHAT, BOB, by=ANN)
     assert BOB not in bench.store.members(CHAT)
-    assert desk.observer.untold_chats == [CHAT]
+    assert desk.observer.unpublished_chats == [CHAT]
 
 
 @simulated
@@ -229,7 +229,7 @@ async def test_a_group_stands_although_nobody_could_be_told(bench: Bench) -> Non
     desk = Desk(bench)
     desk.node.events_wire.always("append", UNAVAILABLE)
     await desk.service.create_group(_group("chat_new"), [BOB])
-    assert desk.observer.untold_chats == ["chat_new"]
+    assert desk.observer.unpublished_chats == ["chat_new"]
     assert sorted(bench.store.members("chat_new")) == [ANN, BOB]
 
 
@@ -254,12 +254,12 @@ async def test_each_change_raises_the_version_that_later_messages_carry(bench: B
     assert [event.members_version for event in bench.events()] == [before + 4]
 
 
-class Untold(MembershipObserver):
+class UnpublishedEvents(MembershipObserver):
     def __init__(self) -> None:
-        self.untold_chats: list[str] = []
+        self.unpublished_chats: list[str] = []
 
-    def untold(self, chat_id: str) -> None:
-        self.untold_chats.append(chat_id)
+    def event_not_published(self, chat_id: str) -> None:
+        self.unpublished_chats.append(chat_id)
 
 
 class Desk:
@@ -269,7 +269,7 @@ class Desk:
         self.node = bench.node("api-1")
         self.directory_wire = ScriptedWire()
         self.directory = MemoryDirectory(MemoryRegistry(), self.directory_wire, self.node.clock.now_ms)
-        self.observer = Untold()
+        self.observer = UnpublishedEvents()
         self.service = MembershipService(
             catalog=self.node.catalog,
             events=self.node.events,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from seriatim.api.core.pages import page_of
 from seriatim.api.core.route import Pagination
-from seriatim.api.display_names import Names
+from seriatim.api.display_names import DisplayNames
 from seriatim.concurrency.bounded_gather import bounded_gather
 from seriatim.domain import limits
 from seriatim.domain.account import User
@@ -54,7 +54,7 @@ async def test_names_of_more_people_than_one_batch_holds_are_all_found() -> None
     for user_id in ids:
         user = User(user_id=user_id, phone_number="+4930123456", display_name=user_id, created_at="", updated_at="")
         store.identity.put_user(user, user_id)
-    names = Names(MemoryAccounts(store, Wire()))
+    names = DisplayNames(MemoryAccounts(store, Wire()))
     assert await names.of([*ids, *ids, "user_x"]) == {**{each: each for each in ids}, "user_x": None}
     assert await names.missing([*ids, "user_x"]) == ["user_x"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from seriatim.api.sessions import is_alive
+from seriatim.api.sessions import is_active
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.engines.inprocess.push import MemoryPushSubscriber
 from seriatim.engines.inprocess.revocations import LocalRevocations
@@ -69,8 +69,8 @@ async def test_expired_sessions_are_not_shown(bench: RestBench, rest: Rest) -> N
 async def test_a_session_lives_up_to_its_end_and_not_at_it(bench: RestBench, rest: Rest) -> None:
     await rest.sign_in()
     [session] = list(bench.store.identity.sessions)
-    assert is_alive(session, session.expires_at_ms - 1)
-    assert not is_alive(session, session.expires_at_ms)
+    assert is_active(session, session.expires_at_ms - 1)
+    assert not is_active(session, session.expires_at_ms)
 
 
 async def test_R20_a_revoked_token_is_refused_at_the_next_request(rest: Rest) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from seriatim.api.core.rate_limit import Bucket, Throttle
+from seriatim.api.core.rate_limit import Bucket, RateLimiter
 from seriatim.domain.errors import OutcomeUnknown, RateLimited, ServiceUnavailable
 from seriatim.engines.inprocess.quotas import LocalQuotas
 from tests.support.hand_clock import HandClock
@@ -119,7 +119,7 @@ async def test_without_counters_reads_pass_and_sign_in_is_closed(bench: RestBenc
 
 
 async def test_lifted_limits_refuse_nobody_and_are_still_reported(bench: RestBench) -> None:
-    rest = bench.client(lifted=True)
+    rest = bench.client(rate_limits_off=True)
     for _ in range(129):
         await rest("GET", "/nowhere")
     reply = await rest("GET", "/nowhere")
@@ -132,7 +132,7 @@ async def test_lifted_limits_refuse_nobody_and_are_still_reported(bench: RestBen
 
 async def test_the_tightest_bucket_is_the_one_reported() -> None:
     clock = HandClock()
-    meter = Throttle(LocalQuotas(clock), clock, lifted=False).meter()
+    meter = RateLimiter(LocalQuotas(clock), clock, rate_limits_off=False).meter()
     for bucket in (
         Bucket(name="wide", limit=100, window_s=60),
         Bucket(name="tight", limit=3, window_s=900),
@@ -144,21 +144,21 @@ async def test_the_tightest_bucket_is_the_one_reported() -> None:
 
 async def test_a_lock_closes_with_the_last_permitted_try_and_outlives_the_window() -> None:
     clock = HandClock()
-    throttle = Throttle(LocalQuotas(clock), clock, lifted=False)
-    bucket = Bucket(name="tries", limit=2, window_s=60, closed=True, lockout="lock")
-    await throttle.meter().spend(bucket)
-    await throttle.meter().spend(bucket)
+    rate_limiter = RateLimiter(LocalQuotas(clock), clock, rate_limits_off=False)
+    bucket = Bucket(name="tries", limit=2, window_s=60, fail_closed=True, lockout="lock")
+    await rate_limiter.meter().spend(bucket)
+    await rate_limiter.meter().spend(bucket)
     clock.advance(61)
     with pytest.raises(RateLimited) as caught:
-        await throttle.meter().spend(bucket)
+        await rate_limiter.meter().spend(bucket)
     assert caught.value.retry_after_seconds == 839
     clock.advance(840)
-    await throttle.meter().spend(bucket)
+    await rate_limiter.meter().spend(bucket)
 
 
 async def test_a_closed_bucket_that_cannot_be_counted_refuses() -> None:
     clock = HandClock()
-    throttle = Throttle(Uncountable(clock), clock, lifted=False)
-    await throttle.meter().spend(Bucket(name="open", limit=1, window_s=60))
+    rate_limiter = RateLimiter(Uncountable(clock), clock, rate_limits_off=False)
+    await rate_limiter.meter().spend(Bucket(name="open", limit=1, window_s=60))
     with pytest.raises(ServiceUnavailable):
-        await throttle.meter().spend(Bucket(name="closed", limit=1, window_s=60, closed=True))
+        await rate_limiter.meter().spend(Bucket(name="closed", limit=1, window_s=60, fail_closed=True))

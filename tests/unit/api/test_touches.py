@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 
 from seriatim.api.core.dispatch import new_uuid4
-from seriatim.api.sessions import Touches
+from seriatim.api.sessions import SessionActivity
 from seriatim.domain import limits
 from seriatim.domain.ids import is_uuid4
 from seriatim.ports.accounts import Accounts
@@ -24,7 +24,7 @@ class Written:
 
 async def test_a_session_is_written_down_again_only_when_the_interval_is_over() -> None:
     clock, written = HandClock(), Written()
-    touches = Touches(cast(Accounts, written), clock)
+    touches = SessionActivity(cast(Accounts, written), clock)
     for passes_s in (0, limits.SESSION_TOUCH_S - 1, 1, limits.SESSION_TOUCH_S - 1):
         clock.advance(passes_s)
         await touches.used("a")
@@ -36,7 +36,7 @@ async def test_the_session_that_was_written_down_longest_ago_is_forgotten_first(
 ) -> None:
     monkeypatch.setattr(limits, "SESSIONS_TOUCHED_MAX", 2)
     clock, written = HandClock(), Written()
-    touches = Touches(cast(Accounts, written), clock)
+    touches = SessionActivity(cast(Accounts, written), clock)
     await touches.used("a")
     await touches.used("b")
     clock.advance(limits.SESSION_TOUCH_S)

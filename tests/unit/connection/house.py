@@ -145,7 +145,7 @@ class House:
         self,
         app: ASGIApp | None = None,
         *,
-        lifted: bool = True,
+        rate_limits_off: bool = True,
         origins: tuple[str, ...] | None = None,
         trusted_proxies: tuple[Network, ...] = (),
         clock: Clock | None = None,
@@ -175,7 +175,12 @@ class House:
             observe=self.observed,
         )
         admission = Admission(
-            self.keeper, directory, self.clock, lifted=lifted, origins=origins, trusted_proxies=trusted_proxies
+            self.keeper,
+            directory,
+            self.clock,
+            rate_limits_off=rate_limits_off,
+            origins=origins,
+            trusted_proxies=trusted_proxies,
         )
         self.front = Listener(self.gateway, app or hello, admission, self.clock, observe=self.seen)
         self.port = 0
@@ -251,12 +256,12 @@ class House:
 async def house(
     app: ASGIApp | None = None,
     *,
-    lifted: bool = True,
+    rate_limits_off: bool = True,
     origins: tuple[str, ...] | None = None,
     trusted_proxies: tuple[Network, ...] = (),
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[House]:
-    built = House(app, lifted=lifted, origins=origins, trusted_proxies=trusted_proxies)
+    built = House(app, rate_limits_off=rate_limits_off, origins=origins, trusted_proxies=trusted_proxies)
     await built.open(tls=tls)
     try:
         yield built

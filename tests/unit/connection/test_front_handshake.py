@@ -228,7 +228,7 @@ async def test_pages_of_any_origin_connect_unless_there_is_a_list() -> None:
 
 @on_both_loops
 async def test_too_many_attempts_of_one_address_are_429_and_say_how_long_to_wait() -> None:
-    async with house(lifted=False) as home:
+    async with house(rate_limits_off=False) as home:
         for _ in range(limits.ATTEMPTS_PER_ADDRESS_MAX):
             assert (await home.upgrade(authorization="Bearer eve")).status == 401
         answer = await home.upgrade()
@@ -244,18 +244,18 @@ async def test_behind_a_trusted_proxy_attempts_count_for_the_client_it_speaks_fo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "ATTEMPTS_PER_ADDRESS_MAX", 1)
-    async with house(lifted=False, trusted_proxies=parse_networks(["127.0.0.1"])) as home:
+    async with house(rate_limits_off=False, trusted_proxies=parse_networks(["127.0.0.1"])) as home:
         assert (await home.upgrade(x_forwarded_for="8.8.8.8, 1.1.1.1")).status == 101
         assert (await home.upgrade(x_forwarded_for="9.9.9.9, 1.1.1.1")).status == 429
         assert (await home.upgrade(x_forwarded_for="1.1.1.1, 2.2.2.2")).status == 101
-    async with house(lifted=False) as home:
+    async with house(rate_limits_off=False) as home:
         assert (await home.upgrade(x_forwarded_for="1.1.1.1")).status == 101
         assert (await home.upgrade(x_forwarded_for="2.2.2.2")).status == 429
 
 
 @on_both_loops
 async def test_too_many_new_connections_of_one_user_are_429_and_another_user_is_not_concerned() -> None:
-    async with house(lifted=False) as home:
+    async with house(rate_limits_off=False) as home:
         for _ in range(limits.CONNECTS_PER_USER_MAX):
             assert (await home.upgrade()).status == 101
         assert refusal(await home.upgrade()) == (429, "rate_limited")
@@ -264,7 +264,7 @@ async def test_too_many_new_connections_of_one_user_are_429_and_another_user_is_
 
 @on_both_loops
 async def test_a_sixth_device_is_429_but_one_of_the_five_may_come_back() -> None:
-    async with house(lifted=False) as home:
+    async with house(rate_limits_off=False) as home:
         peers = [await joined(home, handshake(x_device_id=device(number))) for number in range(5)]
         assert refusal(await home.upgrade(x_device_id=device(6))) == (429, "rate_limited")
         peers.append(await joined(home, handshake(x_device_id=device(0))))
@@ -277,7 +277,7 @@ async def test_a_sixth_device_is_429_but_one_of_the_five_may_come_back() -> None
 
 @on_both_loops
 async def test_devices_that_arrive_together_are_counted_together() -> None:
-    async with house(lifted=False) as home:
+    async with house(rate_limits_off=False) as home:
         peers = [await home.dial() for _ in range(8)]
         for number, peer in enumerate(peers):
             peer.send(handshake(x_device_id=device(number)))
@@ -292,7 +292,7 @@ async def test_devices_that_arrive_together_are_counted_together() -> None:
 
 @on_both_loops
 async def test_a_directory_that_does_not_answer_is_503() -> None:
-    async with house(lifted=False) as home:
+    async with house(rate_limits_off=False) as home:
         home.directory_wire.broken = True
         answer = await home.upgrade()
         home.directory_wire.broken = False

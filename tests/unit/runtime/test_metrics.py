@@ -116,7 +116,7 @@ Told = Callable[[Metrics], object]
         (lambda m: m.fanout.restarted(), "fanout_consumer_restarts_total", 1),
         (lambda m: m.fanout.rebalanced(), "fanout_rebalances_total", 1),
         (lambda m: m.fanout.buried(), "fanout_dlq_rate_total", 1),
-        (lambda m: m.memberships.untold("c"), "kafka_lifecycle_publish_failures_total", 1),
+        (lambda m: m.memberships.event_not_published("c"), "kafka_lifecycle_publish_failures_total", 1),
         (lambda m: m.api.request("r", "GET", 200, 0.01), 'rest_requests_total{method="GET",status="200"}', 1),
         (lambda m: None, 'fanout_kafka_consumer_lag{partition="7",topic="messages.persisted"}', 5),
         (lambda m: None, "fanout_kafka_consumer_lag_seconds", 1.5),
@@ -196,7 +196,7 @@ async def test_an_allocation_that_fails_is_counted_and_raised(folder: Folder) ->
         (lambda m: m.durability.row_unreadable("chat_1", RowUnreadable("damaged")), "row_unreadable"),
         (lambda m: m.durability.duplicate_sequence("chat_1", 4), "duplicate_sequence"),
         (lambda m: m.fanout.letter_failed(Partition(MESSAGES, 3)), "letter_failed"),
-        (lambda m: m.memberships.untold("chat_1"), "membership_untold"),
+        (lambda m: m.memberships.event_not_published("chat_1"), "membership_event_not_published"),
     ],
 )
 def test_what_pages_is_logged_as_critical_with_what_to_do(log: io.StringIO, told: Told, event: str) -> None:

@@ -19,35 +19,35 @@ S = TypeVar("S", bound=msgspec.Struct)
 VERSION = 1
 
 
-class Cursors:
+class CursorCodec:
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
 
-    def make(self, endpoint: str, scope: str, state: msgspec.Struct) -> str:
+    def encode(self, endpoint: str, scope: str, state: msgspec.Struct) -> str:
         """`scope` is whoever and whatever the page belongs to, such as a user or a chat."""
-        payload = msgspec.json.encode(_Envelope(v=VERSION, at=state))
+        payload = msgspec.json.encode(_CursorPayload(v=VERSION, at=state))
         return f"{_text(payload)}.{_text(self._tag(endpoint, scope, payload))}"
 
-    def read(self, text: str, endpoint: str, scope: str, kind: type[S]) -> S:
+    def decode(self, text: str, endpoint: str, scope: str, kind: type[S]) -> S:
         """What `make` was given. Raises `BadRequest` for a cursor that is not ours, or belongs elsewhere."""
         if len(text) > limits.CURSOR_CHARS_MAX or (match := _SHAPE.fullmatch(text)) is None:
-            raise _not_ours()
+            raise _invalid()
         payload, tag = _bytes(match[1]), _bytes(match[2])
         if not hmac.compare_digest(tag, self._tag(endpoint, scope, payload)):
-            raise _not_ours()
+            raise _invalid()
         try:
-            envelope = msgspec.json.decode(payload, type=_Envelope[kind])  # type: ignore[valid-type]
+            envelope = msgspec.json.decode(payload, type=_CursorPayload[kind])  # type: ignore[valid-type]
         except msgspec.DecodeError:
-            raise _not_ours() from None
+            raise _invalid() from None
         if envelope.v != VERSION:
-            raise _not_ours()
+            raise _invalid()
         return envelope.at
 
     def _tag(self, endpoint: str, scope: str, payload: bytes) -> bytes:
         return self._secrets.cursor_tag(msgspec.json.encode((endpoint, scope)) + payload)
 
 
-class _Envelope(msgspec.Struct, Generic[S], frozen=True):
+class _CursorPayload(msgspec.Struct, Generic[S], frozen=True):
     v: int
     at: S
 
@@ -64,11 +64,11 @@ def _bytes(text: str) -> bytes:
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except ValueError:
-        raise _not_ours() from None
+        raise _invalid() from None
     if _text(raw) != text:
-        raise _not_ours()
+        raise _invalid()
     return raw
 
 
-def _not_ours() -> BadRequest:
+def _invalid() -> BadRequest:
     return BadRequest("this cursor is not valid here; begin again without one")

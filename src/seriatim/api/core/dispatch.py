@@ -23,8 +23,8 @@ from seriatim.api.core.parse import (
     to_type,
     uuid_header,
 )
-from seriatim.api.core.rate_limit import Meter, Throttle, of_stranger, of_user
-from seriatim.api.core.route import NOTHING, Access, Answer, Call, Nothing, Pagination, Route
+from seriatim.api.core.rate_limit import Meter, RateLimiter, anonymous_bucket, user_bucket
+from seriatim.api.core.route import NOTHING, Access, ApiRequest, ApiResponse, Nothing, Pagination, Route
 from seriatim.domain import limits
 from seriatim.domain.addresses import Network, client_address
 from seriatim.domain.errors import MethodNotAllowed, NotFound, Unauthorized
@@ -34,27 +34,27 @@ from seriatim.ports.tokens import Authenticator
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-UsedSession = Callable[[str], Awaitable[None]]
+RecordActivity = Callable[[str], Awaitable[None]]
 
 _JSON = "application/json; charset=utf-8"
 _EXPOSED = "X-Request-ID, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After, X-Idempotent-Replay"
 _ACCEPTED = "Authorization, Content-Type, Idempotency-Key, X-Device-ID, X-Request-ID"
 
 
-class Edge:
+class RequestPipeline:
     def __init__(
         self,
         *,
         authenticator: Authenticator,
-        throttle: Throttle,
-        used: UsedSession,
+        rate_limiter: RateLimiter,
+        used: RecordActivity,
         clock: Clock,
         observe: ApiObserver,
         trusted_proxies: Sequence[Network] = (),
         cors_origins: Sequence[str] = (),
     ) -> None:
         self._authenticator = authenticator
-        self._throttle = throttle
+        self._rate_limiter = rate_limiter
         self._used = used
         self._clock = clock
         self._observe = observe
@@ -66,18 +66,18 @@ class Edge:
     ) -> None:
         """Answers one request to a path. `operations` are the path's routes by method; none: there is no such path."""
         started = self._clock.monotonic()
-        visit = self._visit(scope)
+        context = self._context(scope)
         try:
-            reply = await self._reply(visit, scope, receive, operations)
+            reply = await self._reply(context, scope, receive, operations)
         except Disconnected:
             return
         headers = {
             "content-type": _JSON,
             "cache-control": "no-store",
             "x-content-type-options": "nosniff",
-            "x-request-id": visit.request_id,
-            **visit.meter.headers(),
-            **self._cors(visit),
+            "x-request-id": context.request_id,
+            **context.meter.headers(),
+            **self._cors(context),
             **reply.headers,
         }
         if reply.status == 204:
@@ -91,102 +91,102 @@ class Edge:
                 "headers": [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()],
             }
         )
-        await send({"type": "http.response.body", "body": b"" if visit.method == "HEAD" else reply.body})
-        self._observe.request(template, visit.method, reply.status, self._clock.monotonic() - started)
+        await send({"type": "http.response.body", "body": b"" if context.method == "HEAD" else reply.body})
+        self._observe.request(template, context.method, reply.status, self._clock.monotonic() - started)
 
-    def _visit(self, scope: Scope) -> "_Visit":
+    def _context(self, scope: Scope) -> "_RequestContext":
         headers = headers_of(scope["headers"])
         peer = scope.get("client") or ("", 0)
-        return _Visit(
+        return _RequestContext(
             method=scope["method"],
             headers=headers,
             request_id=uuid_header(headers, "x-request-id") or new_uuid4(self._clock),
             client_ip=client_address(peer[0], [headers.get("x-forwarded-for", "")], self._trusted),
-            meter=self._throttle.meter(),
+            meter=self._rate_limiter.meter(),
         )
 
     async def _reply(
-        self, visit: "_Visit", scope: Scope, receive: Receive, operations: Mapping[str, Route]
+        self, context: "_RequestContext", scope: Scope, receive: Receive, operations: Mapping[str, Route]
     ) -> "_Reply":
         """No exception but `Disconnected` leaves: each becomes an answer."""
         try:
-            if self._is_preflight(visit, operations):
+            if self._is_preflight(context, operations):
                 return _Reply(204, self._preflight(operations), b"")
-            route = await self._find(visit, operations)
-            claims = await self._admit(visit, route)
-            call = await self._call(visit, scope, receive, route, claims)
-            return _success(await route.handler(call), bare=route.bare)
+            route = await self._find(context, operations)
+            claims = await self._admit(context, route)
+            request = await self._parse(context, scope, receive, route, claims)
+            return _success(await route.handler(request), bare=route.bare)
         except Disconnected:
             raise
         except Exception as failure:
             status = error_status(failure)
             if status == 500:
-                self._observe.failed(visit.request_id, failure)
-            body = msgspec.json.encode(error_body(failure, visit.request_id))
+                self._observe.failed(context.request_id, failure)
+            body = msgspec.json.encode(error_body(failure, context.request_id))
             return _Reply(status, error_headers(failure), body)
 
-    async def _find(self, visit: "_Visit", operations: Mapping[str, Route]) -> Route:
-        route = operations.get("GET" if visit.method == "HEAD" else visit.method)
+    async def _find(self, context: "_RequestContext", operations: Mapping[str, Route]) -> Route:
+        route = operations.get("GET" if context.method == "HEAD" else context.method)
         if route is not None:
             return route
-        await visit.meter.spend(of_stranger(visit.client_ip))
+        await context.meter.spend(anonymous_bucket(context.client_ip))
         if not operations:
             raise NotFound("there is nothing here; the documentation is at /docs")
         allowed = allowed_methods(operations)
         raise MethodNotAllowed(f"this path takes {allowed}", details={"allowed": allowed})
 
-    async def _admit(self, visit: "_Visit", route: Route) -> Claims | None:
+    async def _admit(self, context: "_RequestContext", route: Route) -> Claims | None:
         """Whoever has no valid token is counted by address, also when that is the reason for the refusal."""
         if route.access is Access.UNMETERED:
             return None
         if route.access is Access.PUBLIC:
-            await visit.meter.spend(of_stranger(visit.client_ip))
+            await context.meter.spend(anonymous_bucket(context.client_ip))
             return None
         try:
-            claims = self._authenticator.verify(bearer_token(visit.headers))
+            claims = self._authenticator.verify(bearer_token(context.headers))
             await self._authenticator.check_revoked(claims, timeout_s=limits.API_TIMEOUT_S)
         except Unauthorized:
-            await visit.meter.spend(of_stranger(visit.client_ip))
+            await context.meter.spend(anonymous_bucket(context.client_ip))
             raise
-        await visit.meter.spend(of_user(claims.sub, visit.method))
+        await context.meter.spend(user_bucket(claims.sub, context.method))
         await self._used(claims.sid)
         return claims
 
-    async def _call(
-        self, visit: "_Visit", scope: Scope, receive: Receive, route: Route, claims: Claims | None
-    ) -> Call[Any, Any]:
+    async def _parse(
+        self, context: "_RequestContext", scope: Scope, receive: Receive, route: Route, claims: Claims | None
+    ) -> ApiRequest[Any, Any]:
         path: Mapping[str, str] = scope.get("path_params", {})
         check_path(path)
         query: object
         query, query_given = read_query(scope["query_string"], route.query)
         fields: dict[str, object] = {}
         if route.method != "GET":
-            body = await read_body(receive, visit.headers)
-            fields = read_object(body, visit.headers, optional=route.body_optional or route.body is Nothing)
-        return Call(
+            body = await read_body(receive, context.headers)
+            fields = read_object(body, context.headers, optional=route.body_optional or route.body is Nothing)
+        return ApiRequest(
             claims=claims,
             path=path,
             body=NOTHING if route.body is Nothing else to_type(fields, route.body),
             query=query,
-            headers=visit.headers,
+            headers=context.headers,
             body_hash=canonical_hash(fields),
-            request_id=visit.request_id,
-            client_ip=visit.client_ip,
-            device_id=uuid_header(visit.headers, "x-device-id"),
-            idempotency_key=uuid_header(visit.headers, "idempotency-key"),
+            request_id=context.request_id,
+            client_ip=context.client_ip,
+            device_id=uuid_header(context.headers, "x-device-id"),
+            idempotency_key=uuid_header(context.headers, "idempotency-key"),
             query_given=query_given,
-            spend=visit.meter.spend,
+            spend=context.meter.spend,
         )
 
     # --- other origins: nobody, unless listed --------------------------------------------------------------------
 
-    def _allowed_origin(self, visit: "_Visit") -> str | None:
-        origin = visit.headers.get("origin")
+    def _allowed_origin(self, context: "_RequestContext") -> str | None:
+        origin = context.headers.get("origin")
         return origin if origin is not None and (origin in self._origins or "*" in self._origins) else None
 
-    def _is_preflight(self, visit: "_Visit", operations: Mapping[str, Route]) -> bool:
-        asks = visit.method == "OPTIONS" and "access-control-request-method" in visit.headers
-        return asks and bool(operations) and self._allowed_origin(visit) is not None
+    def _is_preflight(self, context: "_RequestContext", operations: Mapping[str, Route]) -> bool:
+        asks = context.method == "OPTIONS" and "access-control-request-method" in context.headers
+        return asks and bool(operations) and self._allowed_origin(context) is not None
 
     def _preflight(self, operations: Mapping[str, Route]) -> dict[str, str]:
         return {
@@ -195,15 +195,15 @@ class Edge:
             "access-control-max-age": str(limits.CORS_AGE_S),
         }
 
-    def _cors(self, visit: "_Visit") -> dict[str, str]:
+    def _cors(self, context: "_RequestContext") -> dict[str, str]:
         if not self._origins:
             return {}
-        origin = self._allowed_origin(visit)
+        origin = self._allowed_origin(context)
         allowed = {"access-control-allow-origin": origin, "access-control-expose-headers": _EXPOSED} if origin else {}
         return {"vary": "Origin", **allowed}
 
 
-class _Visit(msgspec.Struct, frozen=True, kw_only=True):
+class _RequestContext(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a request before anything is checked."""
 
     method: str
@@ -241,15 +241,15 @@ def new_uuid4(clock: Clock) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-class _Envelope(msgspec.Struct, frozen=True, omit_defaults=True):
+class _ResponseEnvelope(msgspec.Struct, frozen=True, omit_defaults=True):
     data: object
     pagination: Pagination | None = None
 
 
-def _success(answer: Answer, *, bare: bool) -> _Reply:
+def _success(answer: ApiResponse, *, bare: bool) -> _Reply:
     if answer.status == 204:
         return _Reply(204, answer.headers, b"")
     if isinstance(answer.data, bytes):
         return _Reply(answer.status, answer.headers, answer.data)
-    body = msgspec.json.encode(answer.data if bare else _Envelope(answer.data, answer.pagination))
+    body = msgspec.json.encode(answer.data if bare else _ResponseEnvelope(answer.data, answer.pagination))
     return _Reply(answer.status, answer.headers, body)

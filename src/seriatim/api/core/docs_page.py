@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from seriatim.api.core.route import Access, Answer, Call, Nothing, Route
+from seriatim.api.core.route import Access, ApiRequest, ApiResponse, Nothing, Route
 
 Document = tuple[str, bytes]  # media type and content
 
@@ -43,9 +43,9 @@ def document_routes(found: Mapping[str, Document]) -> Sequence[Route]:
 
 
 def _route(path: str, media_type: str, content: bytes) -> Route:
-    answer = Answer(data=content, headers=_headers(media_type))
+    answer = ApiResponse(data=content, headers=_headers(media_type))
 
-    async def handler(call: Call[Any, Any]) -> Answer:
+    async def handler(request: ApiRequest[Any, Any]) -> ApiResponse:
         return answer
 
     return Route(

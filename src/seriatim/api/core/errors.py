@@ -12,7 +12,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import MethodNotAllowed, RateLimited, SeriatimError, Unauthorized
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ErrorDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`details` depends on the code; with VALIDATION_ERROR it holds `field_errors`."""
 
     code: str
@@ -24,14 +24,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ErrorBody(msgspec.Struct, frozen=True):
     """What every failed request answers."""
 
-    error: Problem
+    error: ErrorDetail
 
 
 def error_body(failure: Exception, request_id: str) -> ErrorBody:
     if not isinstance(failure, SeriatimError):
         failure = SeriatimError("something went wrong on our side; try again, or report the request id")
     return ErrorBody(
-        Problem(
+        ErrorDetail(
             code=failure.code, message=failure.message, request_id=request_id, details=dict(failure.details) or None
         )
     )

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from seriatim.api.core.route import Answer, Call
+from seriatim.api.core.route import ApiRequest, ApiResponse
 from seriatim.domain import limits
 from seriatim.domain.errors import KeyReused, Refused, SeriatimError, StillInProgress, ValidationFailed
 from seriatim.ports.clock import Clock
@@ -16,37 +16,39 @@ from seriatim.ports.request_keys import Claimed, RequestKeys, Taken
 
 HEADER = "idempotency-key"
 
-Work = Callable[[str, bool], Awaitable[Answer]]
+Work = Callable[[str, bool], Awaitable[ApiResponse]]
 Replay = Callable[[str], Awaitable[object]]
 
 
-class Once:
+class IdempotencyGuard:
     def __init__(self, keys: RequestKeys, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
 
-    async def run(self, call: Call[Any, Any], route_name: str, new_id: str, work: Work, replay: Replay) -> Answer:
+    async def run(
+        self, request: ApiRequest[Any, Any], route_name: str, new_id: str, work: Work, replay: Replay
+    ) -> ApiResponse:
         """Does `work` with the id to use, and whether an earlier attempt may have begun with that id.
 
         `replay` gives the current state of what an earlier request made. Without a key the work is simply done.
         """
-        key = check_key(call)
+        key = check_key(request)
         if key is None:
             return await work(new_id, False)
-        scope = f"{call.caller_id}#{route_name}"
+        scope = f"{request.caller_id}#{route_name}"
         claim = await self._keys.claim(
             scope,
             key,
-            body_hash=call.body_hash,
+            body_hash=request.body_hash,
             resource_id=new_id,
             now_ms=self._clock.now_ms(),
             timeout_s=limits.API_TIMEOUT_S,
         )
         if isinstance(claim, Taken):
-            return await _repeat(claim, call.body_hash, replay)
+            return await _repeat(claim, request.body_hash, replay)
         return await self._first(scope, key, claim, work)
 
-    async def _first(self, scope: str, key: str, claim: Claimed, work: Work) -> Answer:
+    async def _first(self, scope: str, key: str, claim: Claimed, work: Work) -> ApiResponse:
         try:
             answer = await work(claim.resource_id, claim.resumed)
         except Refused:
@@ -68,18 +70,18 @@ class Once:
                 await self._keys.abandon(scope, key, timeout_s=limits.API_TIMEOUT_S)
 
 
-def check_key(call: Call[Any, Any]) -> str | None:
-    if call.idempotency_key is None and HEADER in call.headers:
+def check_key(request: ApiRequest[Any, Any]) -> str | None:
+    if request.idempotency_key is None and HEADER in request.headers:
         raise ValidationFailed(
             "Idempotency-Key must be a UUID of version 4", field="Idempotency-Key", field_code="INVALID_FORMAT"
         )
-    return call.idempotency_key
+    return request.idempotency_key
 
 
-async def _repeat(taken: Taken, body_hash: str, replay: Replay) -> Answer:
+async def _repeat(taken: Taken, body_hash: str, replay: Replay) -> ApiResponse:
     if taken.body_hash != body_hash:
         raise KeyReused("this Idempotency-Key was used for another request; make a new one")
     if taken.status_code is None:
         raise StillInProgress("the same request is being served; ask again in a second", retry_after_seconds=1)
     data = await replay(taken.resource_id)
-    return Answer(status=taken.status_code, data=data, headers={"x-idempotent-replay": "true"})
+    return ApiResponse(status=taken.status_code, data=data, headers={"x-idempotent-replay": "true"})

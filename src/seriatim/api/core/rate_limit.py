@@ -21,18 +21,18 @@ class Bucket(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     limit: int
     window_s: int
-    closed: bool = False
+    fail_closed: bool = False
     sliding: bool = False
     lockout: str | None = None
 
 
-class Throttle:
-    """`lifted`: nothing is counted and nothing refused; the headers are sent all the same."""
+class RateLimiter:
+    """`rate_limits_off`: nothing is counted and nothing refused; the headers are sent all the same."""
 
-    def __init__(self, quotas: Quotas, clock: Clock, *, lifted: bool) -> None:
+    def __init__(self, quotas: Quotas, clock: Clock, *, rate_limits_off: bool) -> None:
         self.quotas = quotas
         self.clock = clock
-        self.lifted = lifted
+        self.rate_limits_off = rate_limits_off
 
     def meter(self) -> "Meter":
         return Meter(self)
@@ -41,19 +41,19 @@ class Throttle:
 class Meter:
     """What one request has spent so far."""
 
-    def __init__(self, throttle: Throttle) -> None:
-        self._throttle = throttle
-        self._tightest = _Reading(bucket=UNMETERED, left=UNMETERED.limit, resets_in_s=UNMETERED.window_s)
+    def __init__(self, rate_limiter: RateLimiter) -> None:
+        self._rate_limiter = rate_limiter
+        self._tightest = _BucketState(bucket=UNMETERED, left=UNMETERED.limit, resets_in_s=UNMETERED.window_s)
         self._spent = False
 
     async def spend(self, bucket: Bucket) -> None:
         """Counts this request in the bucket. Raises `RateLimited` when that was one too many."""
-        if self._throttle.lifted:
+        if self._rate_limiter.rate_limits_off:
             return self._note(bucket, Tally(1, bucket.window_s))
         try:
             tally = await self._count(bucket)
         except SeriatimError:
-            if bucket.closed:
+            if bucket.fail_closed:
                 raise ServiceUnavailable("sign-in is not available right now; try again soon") from None
             tally = Tally(1, bucket.window_s)
         self._note(bucket, tally)
@@ -61,16 +61,16 @@ class Meter:
             raise _refusal(bucket, tally.resets_in_s)
 
     def headers(self) -> dict[str, str]:
-        reading = self._tightest
-        now_s = self._throttle.clock.now_ms() // 1000
+        state = self._tightest
+        now_s = self._rate_limiter.clock.now_ms() // 1000
         return {
-            "x-ratelimit-limit": str(reading.bucket.limit),
-            "x-ratelimit-remaining": str(reading.left),
-            "x-ratelimit-reset": str(now_s + reading.resets_in_s),
+            "x-ratelimit-limit": str(state.bucket.limit),
+            "x-ratelimit-remaining": str(state.left),
+            "x-ratelimit-reset": str(now_s + state.resets_in_s),
         }
 
     async def _count(self, bucket: Bucket) -> Tally:
-        quotas, timeout_s = self._throttle.quotas, limits.DOWNSTREAM_TIMEOUT_S
+        quotas, timeout_s = self._rate_limiter.quotas, limits.DOWNSTREAM_TIMEOUT_S
         if bucket.lockout is not None:
             locked_s = await quotas.locked_for_s(bucket.lockout, timeout_s=timeout_s)
             if locked_s > 0:
@@ -84,15 +84,15 @@ class Meter:
         return tally
 
     def _note(self, bucket: Bucket, tally: Tally) -> None:
-        reading = _Reading(
+        state = _BucketState(
             bucket=bucket, left=max(0, bucket.limit - tally.count), resets_in_s=max(1, tally.resets_in_s)
         )
-        if not self._spent or reading.left <= self._tightest.left:
-            self._tightest = reading
+        if not self._spent or state.left <= self._tightest.left:
+            self._tightest = state
         self._spent = True
 
 
-class _Reading(msgspec.Struct, frozen=True, kw_only=True):
+class _BucketState(msgspec.Struct, frozen=True, kw_only=True):
     bucket: Bucket
     left: int
     resets_in_s: int
@@ -110,14 +110,14 @@ def _refusal(bucket: Bucket, resets_in_s: int) -> RateLimited:
 # --- the buckets of every request; routes with more of their own name them beside their handler -------------------
 
 
-def of_stranger(client_ip: str) -> Bucket:
+def anonymous_bucket(client_ip: str) -> Bucket:
     return Bucket(name=f"rl:ip:{rate_key(client_ip)}", limit=limits.STRANGER_REQUESTS_MAX, window_s=60)
 
 
-def of_user(user_id: str, method: str) -> Bucket:
+def user_bucket(user_id: str, method: str) -> Bucket:
     if method in ("GET", "HEAD"):
         return Bucket(name=f"rl:read:{user_id}", limit=limits.READS_MAX, window_s=60)
     return Bucket(name=f"rl:write:{user_id}", limit=limits.WRITES_MAX, window_s=60)
 
 
-UNMETERED = of_stranger("")  # what the headers say when nothing was counted: a health check is never refused
+UNMETERED = anonymous_bucket("")  # what the headers say when nothing was counted: a health check is never refused

@@ -30,11 +30,11 @@ class Access(Enum):
     UNMETERED = "unmetered"  # public, and never refused for being asked too often
 
 
-async def _free(bucket: Bucket) -> None:
+async def _count_nothing(bucket: Bucket) -> None:
     """Counts nothing: what a handler gets that is called without the edge."""
 
 
-class Call(msgspec.Struct, Generic[B, Q], frozen=True, kw_only=True):
+class ApiRequest(msgspec.Struct, Generic[B, Q], frozen=True, kw_only=True):
     """One request, parsed and checked. `path` holds what stood in the braces of the route's path.
 
     `claims` is None exactly on public routes; handlers of the others ask for `caller_id`. `idempotency_key` and
@@ -53,7 +53,7 @@ class Call(msgspec.Struct, Generic[B, Q], frozen=True, kw_only=True):
     device_id: str | None = None
     idempotency_key: str | None = None
     query_given: frozenset[str] = frozenset()
-    spend: Callable[[Bucket], Awaitable[None]] = _free
+    spend: Callable[[Bucket], Awaitable[None]] = _count_nothing
 
     @property
     def caller_id(self) -> str:
@@ -67,7 +67,7 @@ class Pagination(msgspec.Struct, frozen=True, kw_only=True):
     prev_cursor: str | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ApiResponse(msgspec.Struct, frozen=True, kw_only=True):
     """`data` goes into `{"data": ...}`; with `pagination` beside it for lists. A status of 204 has no body.
 
     Bytes are sent as they are, as the media type that `headers` name.
@@ -79,7 +79,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
 
 
-Handler = Callable[[Call[Any, Any]], Awaitable[Answer]]
+Handler = Callable[[ApiRequest[Any, Any]], Awaitable[ApiResponse]]
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,7 +34,7 @@ class Admitted(msgspec.Struct, frozen=True):
 
 
 class Admission:
-    """`lifted`: no connection rate limits, for tests. `origins`: which pages may connect; None: all of them."""
+    """`rate_limits_off`: for tests. `origins`: which pages may connect; None: all of them."""
 
     def __init__(
         self,
@@ -42,14 +42,14 @@ class Admission:
         directory: Directory,
         clock: Clock,
         *,
-        lifted: bool = False,
+        rate_limits_off: bool = False,
         origins: Iterable[str] | None = None,
         trusted_proxies: Sequence[Network] = (),
     ) -> None:
         self.authenticator = authenticator
         self._directory = directory
         self._clock = clock
-        self._lifted = lifted
+        self._rate_limits_off = rate_limits_off
         self._origins = None if origins is None else tuple(origin.lower() for origin in origins)
         self._trusted = tuple(trusted_proxies)
         self._by_address = FixedWindowLimiter(limits.ATTEMPTS_PER_ADDRESS_MAX)
@@ -84,7 +84,7 @@ class Admission:
             del self._arriving[identity.user_id]
 
     def _check_address(self, request: Request) -> None:
-        if self._lifted:
+        if self._rate_limits_off:
             return
         peer = "" if request.client is None else request.client[0]
         address = client_address(peer, request.values(b"x-forwarded-for"), self._trusted)
@@ -93,14 +93,14 @@ class Admission:
             raise _too_many("too many attempts from this address; wait before the next", wait)
 
     async def _connected(self, user_id: str) -> Sequence[Registration]:
-        if self._lifted:
+        if self._rate_limits_off:
             return ()
         found = await self._directory.connections((user_id,), timeout_s=limits.HANDSHAKE_TIMEOUT_S)
         return found.get(user_id, ())
 
     def _check_user(self, identity: ClientIdentity, connected: Sequence[Registration]) -> None:
         """A device that comes back replaces itself, so it takes no place of another."""
-        if self._lifted:
+        if self._rate_limits_off:
             return
         devices = dict.fromkeys(each.device_id for each in connected)
         devices.update(dict.fromkeys(self._arriving.get(identity.user_id, ())))

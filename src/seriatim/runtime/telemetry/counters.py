@@ -336,11 +336,11 @@ class MembershipCounters(MembershipObserver):
         self.publish_failures = 0
         self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
 
-    def untold(self, chat_id: str) -> None:
+    def event_not_published(self, chat_id: str) -> None:
         self.publish_failures += 1
         self._throttled.log(
             logging.CRITICAL,
-            "membership_untold",
+            "membership_event_not_published",
             severity="SEV-2",
             chat_id=chat_id,
             next_step="the change is committed and routing stays right; other readers of the event log miss it",

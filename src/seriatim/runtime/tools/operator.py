@@ -13,7 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from seriatim.api.core.dispatch import new_uuid4
-from seriatim.api.sessions import Revoker, surplus
+from seriatim.api.sessions import SessionRevoker, sessions_to_replace
 from seriatim.domain import ids, limits
 from seriatim.domain.account import Session, User, is_display_name, is_phone_number
 from seriatim.domain.errors import BadRequest, ValidationFailed
@@ -46,7 +46,7 @@ class AddUserResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operator:
-    def __init__(self, accounts: Accounts, revoker: Revoker, signer: TokenSigner, clock: Clock) -> None:
+    def __init__(self, accounts: Accounts, revoker: SessionRevoker, signer: TokenSigner, clock: Clock) -> None:
         self._accounts = accounts
         self._revoker = revoker
         self._signer = signer
@@ -95,7 +95,7 @@ class Operator:
 
         # A user has so many sessions and no more: the oldest go, as when people sign in by themselves.
         sessions = await self._accounts.sessions_of(user_id, timeout_s=limits.API_TIMEOUT_S)
-        await self._revoker.replace(surplus(sessions, device_id, now_ms), open_session)
+        await self._revoker.replace(sessions_to_replace(sessions, device_id, now_ms), open_session)
         claims = new_claims(
             user_id=user_id,
             session_id=session_id,

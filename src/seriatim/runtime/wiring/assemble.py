@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from seriatim import __version__
-from seriatim.api.sessions import Revoker, SocketCloser
+from seriatim.api.sessions import SessionRevoker, SocketCloser
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.listener.admission import Admission
 from seriatim.connection.listener.server import Listener
@@ -41,7 +41,7 @@ from seriatim.runtime.tools.operator import Operator
 from seriatim.runtime.wiring.embedded import EmbeddedEngineSet
 from seriatim.runtime.wiring.engine_set import DurabilityPlane, EngineSet, GatewayPorts, IngestListener
 from seriatim.runtime.wiring.nobody import no_admission, no_gateway
-from seriatim.runtime.wiring.rest import Behind, Rest, rest_app
+from seriatim.runtime.wiring.rest import ApiDependencies, Rest, rest_app
 from seriatim.services.membership import MembershipService
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class _Process:
         self._engines = engines
         self._keys = keys
         self._say = say
-        self._lifted = settings.env == "test"
+        self._rate_limits_off = settings.env == "test"
         self._nobody = no_gateway(clock)
         # Whom gateways and REST ask: ingest processes that were named, or else the one in here.
         self._plane: DurabilityPlane | None = engines.remote
@@ -214,7 +214,7 @@ class _Process:
         keys, plane, given = _needed(self._keys), _needed(self._plane), self._engines.api_ports()
         signer = Rs256Signer(keys)
         authenticator = self._authenticator(given.revocations, given.accounts)
-        revoker = Revoker(given.accounts, given.revocations, SocketCloser(given.directory, given.push))
+        revoker = SessionRevoker(given.accounts, given.revocations, SocketCloser(given.directory, given.push))
         memberships = MembershipService(
             catalog=given.catalog,
             events=given.events,
@@ -223,7 +223,7 @@ class _Process:
             producer_id=f"api-{self._run_id}",
             observe=self._metrics.memberships,
         )
-        behind = Behind(
+        dependencies = ApiDependencies(
             accounts=given.accounts,
             catalog=given.catalog,
             delivery=given.delivery,
@@ -236,15 +236,15 @@ class _Process:
             signer=signer,
             authenticator=authenticator,
             revoker=revoker,
-            sender=FixedCodes() if self._lifted else LogCodeSender(self._say),
-            new_code=fixed_code if self._lifted else new_code,
+            sender=FixedCodes() if self._rate_limits_off else LogCodeSender(self._say),
+            new_code=fixed_code if self._rate_limits_off else new_code,
             clock=self._clock,
             observe=self._metrics.api,
             ready=watch.readiness,
         )
         rest = rest_app(
-            behind,
-            lifted=self._lifted,
+            dependencies,
+            rate_limits_off=self._rate_limits_off,
             reuse_leeway_s=self._settings.refresh_reuse_leeway_seconds,
             trusted_proxies=self._settings.trusted_proxies,
             cors_origins=self._settings.cors_origins,
@@ -262,7 +262,7 @@ class _Process:
             self._authenticator(given.revocations, _needed(self._sessions)) if api is None else api.authenticator,
             given.directory,
             self._clock,
-            lifted=self._lifted,
+            rate_limits_off=self._rate_limits_off,
             origins=self._settings.origins or None,
             trusted_proxies=parse_networks(self._settings.trusted_proxies),
         )

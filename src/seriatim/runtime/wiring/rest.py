@@ -1,22 +1,22 @@
-"""The REST edge put together from what stands behind it. Which engines those are, `assemble` decides."""
+"""The REST edge put together from what it depends on. Which engines those are, `assemble` decides."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from seriatim.api import auth, chat_list, chats, delivery, find_message, members, messages, sessions, users
-from seriatim.api.access import Door
+from seriatim.api.access import ChatAccess
 from seriatim.api.chat_views import ChatViews
 from seriatim.api.core.app import RestApp, build_app
-from seriatim.api.core.cursor import Cursors
+from seriatim.api.core.cursor import CursorCodec
 from seriatim.api.core.docs_page import Document
-from seriatim.api.core.idempotency import Once
+from seriatim.api.core.idempotency import IdempotencyGuard
 from seriatim.api.core.observer import ApiObserver
 from seriatim.api.core.route import Route
-from seriatim.api.display_names import Names
+from seriatim.api.display_names import DisplayNames
 from seriatim.api.health import Ready
-from seriatim.api.history_reader import Reading
+from seriatim.api.history_reader import HistoryReader
 from seriatim.api.otp import Codes
-from seriatim.api.sessions import Revoker
+from seriatim.api.sessions import SessionRevoker
 from seriatim.ports.accounts import Accounts
 from seriatim.ports.catalog import Catalog
 from seriatim.ports.clock import Clock
@@ -31,7 +31,7 @@ from seriatim.services.membership import MembershipService
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Behind:
+class ApiDependencies:
     """All that the edge asks of others."""
 
     accounts: Accounts
@@ -45,7 +45,7 @@ class Behind:
     secrets: Secrets
     signer: TokenSigner
     authenticator: Authenticator
-    revoker: Revoker
+    revoker: SessionRevoker
     sender: CodeSender
     new_code: Callable[[Clock], str]
     clock: Clock
@@ -62,31 +62,31 @@ class Rest:
 
 
 def rest_app(
-    behind: Behind,
+    dependencies: ApiDependencies,
     *,
-    lifted: bool,
+    rate_limits_off: bool,
     reuse_leeway_s: int,
     trusted_proxies: Sequence[str],
     cors_origins: Sequence[str],
     docs: Mapping[str, Document],
 ) -> Rest:
     codes = Codes(
-        accounts=behind.accounts,
-        secrets=behind.secrets,
-        sender=behind.sender,
-        new_code=behind.new_code,
-        clock=behind.clock,
-        observe=behind.observe,
+        accounts=dependencies.accounts,
+        secrets=dependencies.secrets,
+        sender=dependencies.sender,
+        new_code=dependencies.new_code,
+        clock=dependencies.clock,
+        observe=dependencies.observe,
     )
     app = build_app(
-        [*_people(behind, codes, reuse_leeway_s), *_conversations(behind)],
-        authenticator=behind.authenticator,
-        quotas=behind.quotas,
-        accounts=behind.accounts,
-        clock=behind.clock,
-        ready=behind.ready,
-        observe=behind.observe,
-        lifted=lifted,
+        [*_people(dependencies, codes, reuse_leeway_s), *_conversations(dependencies)],
+        authenticator=dependencies.authenticator,
+        quotas=dependencies.quotas,
+        accounts=dependencies.accounts,
+        clock=dependencies.clock,
+        ready=dependencies.ready,
+        observe=dependencies.observe,
+        rate_limits_off=rate_limits_off,
         docs=docs,
         trusted_proxies=trusted_proxies,
         cors_origins=cors_origins,
@@ -94,49 +94,64 @@ def rest_app(
     return Rest(app, codes)
 
 
-def _people(behind: Behind, codes: Codes, reuse_leeway_s: int) -> Sequence[Route]:
-    signing_in = auth.Auth(
-        accounts=behind.accounts,
-        secrets=behind.secrets,
-        signer=behind.signer,
-        authenticator=behind.authenticator,
-        revoker=behind.revoker,
-        clock=behind.clock,
-        observe=behind.observe,
+def _people(dependencies: ApiDependencies, codes: Codes, reuse_leeway_s: int) -> Sequence[Route]:
+    signing_in = auth.AuthResource(
+        accounts=dependencies.accounts,
+        secrets=dependencies.secrets,
+        signer=dependencies.signer,
+        authenticator=dependencies.authenticator,
+        revoker=dependencies.revoker,
+        clock=dependencies.clock,
+        observe=dependencies.observe,
         reuse_leeway_s=reuse_leeway_s,
     )
     return [
         *auth.routes(codes, signing_in),
-        *users.routes(users.Users(behind.accounts, behind.clock, behind.observe)),
-        *sessions.routes(sessions.SessionService(behind.accounts, behind.revoker, behind.clock)),
+        *users.routes(users.UserResource(dependencies.accounts, dependencies.clock, dependencies.observe)),
+        *sessions.routes(sessions.SessionResource(dependencies.accounts, dependencies.revoker, dependencies.clock)),
     ]
 
 
-def _conversations(behind: Behind) -> Sequence[Route]:
-    catalog, service, clock = behind.catalog, behind.memberships, behind.clock
-    names, door, cursors = Names(behind.accounts), Door(catalog), Cursors(behind.secrets)
-    reading, once = Reading(behind.durability, behind.history), Once(behind.request_keys, clock)
-    views = ChatViews(catalog=catalog, delivery=behind.delivery, names=names, door=door)
+def _conversations(dependencies: ApiDependencies) -> Sequence[Route]:
+    catalog, service, clock = dependencies.catalog, dependencies.memberships, dependencies.clock
+    names, access, cursors = DisplayNames(dependencies.accounts), ChatAccess(catalog), CursorCodec(dependencies.secrets)
+    history, idempotency = (
+        HistoryReader(dependencies.durability, dependencies.history),
+        IdempotencyGuard(dependencies.request_keys, clock),
+    )
+    views = ChatViews(catalog=catalog, delivery=dependencies.delivery, names=names, access=access)
     return [
         *chat_list.routes(
-            chat_list.ChatList(catalog=catalog, delivery=behind.delivery, reading=reading, names=names, cursors=cursors)
+            chat_list.ChatListResource(
+                catalog=catalog, delivery=dependencies.delivery, history=history, names=names, cursors=cursors
+            )
         ),
         *chats.routes(
-            chats.Chats(catalog=catalog, service=service, views=views, names=names, door=door, once=once, clock=clock)
+            chats.ChatResource(
+                catalog=catalog,
+                service=service,
+                views=views,
+                names=names,
+                access=access,
+                idempotency=idempotency,
+                clock=clock,
+            )
         ),
         *members.routes(
-            members.Members(catalog=catalog, service=service, names=names, door=door, once=once, cursors=cursors)
+            members.MemberResource(
+                catalog=catalog, service=service, names=names, access=access, idempotency=idempotency, cursors=cursors
+            )
         ),
-        *messages.routes(messages.Messages(reading=reading, names=names, door=door, cursors=cursors)),
-        *find_message.routes(find_message.FindMessage(reading=reading, names=names, door=door)),
+        *messages.routes(messages.MessageResource(history=history, names=names, access=access, cursors=cursors)),
+        *find_message.routes(find_message.MessageLookupResource(history=history, names=names, access=access)),
         *delivery.routes(
-            delivery.Delivery(
+            delivery.DeliveryResource(
                 catalog=catalog,
-                delivery=behind.delivery,
-                durability=behind.durability,
-                reading=reading,
+                delivery=dependencies.delivery,
+                durability=dependencies.durability,
+                history=history,
                 names=names,
-                door=door,
+                access=access,
                 cursors=cursors,
             )
         ),
