@@ -27,7 +27,7 @@ from seriatim.ports.message_log import (
 )
 from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
 from seriatim.simulation.stores.message_log import MemoryDeliveryState, MemoryMessageLog
-from seriatim.simulation.stores.tables import Commit, MemoryStore
+from seriatim.simulation.stores.tables import MemoryStore, TokenUse
 from tests.contract.store_engines import MemoryEngine
 
 Cause = KeyTaken | SlotTaken | SenderGone
@@ -110,27 +110,27 @@ class LosesTheLastEntry(MemoryMessageLog):
 
 
 class OverwritesAFilledSlot(MemoryMessageLog):
-    def _causes(self, chat_id: str, commit: Commit, now_s: int) -> list[Cause]:
+    def _causes(self, chat_id: str, commit: TokenUse, now_s: int) -> list[Cause]:
         return [each for each in super()._causes(chat_id, commit, now_s) if not isinstance(each, SlotTaken)]
 
 
 class OverwritesAKey(MemoryMessageLog):
-    def _causes(self, chat_id: str, commit: Commit, now_s: int) -> list[Cause]:
+    def _causes(self, chat_id: str, commit: TokenUse, now_s: int) -> list[Cause]:
         return [each for each in super()._causes(chat_id, commit, now_s) if not isinstance(each, KeyTaken)]
 
 
 class IgnoresTheMembershipCheck(MemoryMessageLog):
-    def _causes(self, chat_id: str, commit: Commit, now_s: int) -> list[Cause]:
+    def _causes(self, chat_id: str, commit: TokenUse, now_s: int) -> list[Cause]:
         return [each for each in super()._causes(chat_id, commit, now_s) if not isinstance(each, SenderGone)]
 
 
 class NamesOnlyTheFirstCause(MemoryMessageLog):
-    def _causes(self, chat_id: str, commit: Commit, now_s: int) -> list[Cause]:
+    def _causes(self, chat_id: str, commit: TokenUse, now_s: int) -> list[Cause]:
         return super()._causes(chat_id, commit, now_s)[:1]
 
 
 class NeverLetsAKeyExpire(MemoryMessageLog):
-    def _causes(self, chat_id: str, commit: Commit, now_s: int) -> list[Cause]:
+    def _causes(self, chat_id: str, commit: TokenUse, now_s: int) -> list[Cause]:
         return super()._causes(chat_id, commit, 0)
 
 

@@ -32,7 +32,7 @@ from seriatim.ports.event_log import (
     Record,
 )
 from seriatim.ports.push import Push, PushSubscriber
-from seriatim.simulation.stores.event_log import BrokerWatcher, MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.simulation.stores.event_log import BrokerObserver, MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
 from seriatim.simulation.stores.event_reader import MemoryEventReader
 from tests.contract.kafka_engines import KafkaEventLogEngine
 from tests.contract.redis_engines import RedisDirectoryEngine, RedisPushEngine
@@ -179,8 +179,8 @@ class MemoryEngine:
 
 
 class MemoryEventLogEngine(MemoryEngine):
-    def __init__(self, watcher: BrokerWatcher | None = None) -> None:
-        self.broker = MemoryBroker(PARTITIONS, watcher)
+    def __init__(self, observer: BrokerObserver | None = None) -> None:
+        self.broker = MemoryBroker(PARTITIONS, observer)
 
     def writer(self, wire: Wire | None = None) -> EventWriter:
         return MemoryEventWriter(self.broker, wire or Wire(), _noon)

@@ -15,7 +15,7 @@ from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.message_log import Allocation, Cancelled, ChatCounter, DirtyChat, SenderGone, SlotTaken
 from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster
 from seriatim.simulation.stores.message_log import MemoryMessageLog
-from seriatim.simulation.stores.tables import MemoryStore, StoreWatcher
+from seriatim.simulation.stores.tables import MemoryStore, StoreObserver
 from tests.contract.store_data import (
     ANN,
     BOB,
@@ -281,7 +281,7 @@ async def test_a_heavy_page_ends_before_its_limit(engine: MemoryEngine) -> None:
 async def test_a_watcher_hears_every_write_in_order() -> None:
     heard: list[object] = []
 
-    class Listener(StoreWatcher):
+    class Listener(StoreObserver):
         def slot_filled(self, slot: Slot) -> None:
             heard.append(slot)
 

@@ -25,7 +25,7 @@ from seriatim.ports.clock import Clock
 from seriatim.ports.durability import PrefixPage
 from seriatim.ports.message_log import Cancelled, Entry, Key, KeyTaken, SenderGone, SlotTaken
 from seriatim.simulation.stores.message_log import MemoryMessageLog
-from seriatim.simulation.stores.tables import Commit
+from seriatim.simulation.stores.tables import TokenUse
 
 T = TypeVar("T")
 
@@ -185,7 +185,7 @@ def the_commit_ignores_expiry(patch: pytest.MonkeyPatch) -> None:
     causes = MemoryMessageLog._causes
 
     def at_the_beginning_of_time(
-        self: MemoryMessageLog, chat_id: str, commit: Commit, now_s: int
+        self: MemoryMessageLog, chat_id: str, commit: TokenUse, now_s: int
     ) -> list[KeyTaken | SlotTaken | SenderGone]:
         return causes(self, chat_id, commit, 0)
 
@@ -296,7 +296,7 @@ def _without(patch: pytest.MonkeyPatch, condition: type[KeyTaken] | type[SlotTak
     causes = MemoryMessageLog._causes
 
     def weaker(
-        self: MemoryMessageLog, chat_id: str, commit: Commit, now_s: int
+        self: MemoryMessageLog, chat_id: str, commit: TokenUse, now_s: int
     ) -> list[KeyTaken | SlotTaken | SenderGone]:
         return [cause for cause in causes(self, chat_id, commit, now_s) if not isinstance(cause, condition)]
 

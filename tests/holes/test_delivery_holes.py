@@ -230,7 +230,7 @@ async def test_h17_a_client_that_drains_within_the_grace_lost_nothing_and_is_not
     assert fullest == limits.OUTBOUND_FRAMES_MAX
     await asyncio.sleep(limits.SLOW_CONSUMER_GRACE_S - 0.5)
     assert bob.closed is None, "closed inside the grace period"
-    bob.read_on()
+    bob.resume_reading()
     await town.until(lambda: 1200 in bob.pushes)
     assert bob.pushes == list(range(1, 1201))
     await asyncio.sleep(limits.SLOW_CONSUMER_GRACE_S)
@@ -245,7 +245,7 @@ async def test_h17_a_client_that_stays_slow_is_warned_5_seconds_before_the_close
     bob = await town.synced(BOB)
     bob.stop_reading()
     await flood(town, bob, 1200, content="x" * 4000)
-    bob.read_on(writes=1)  # a write holds about 16 of these
+    bob.resume_reading(writes=1)  # a write holds about 16 of these
     await town.until(lambda: bob.closed is not None, within_s=limits.SLOW_CONSUMER_GRACE_S + 1)
     assert bob.codes == ["SLOW_CONSUMER"]
     assert bob.closed_at - bob.time_of(ErrorFrame) >= limits.SLOW_CONSUMER_GRACE_S

@@ -31,7 +31,7 @@ async def test_s26_a_buffer_that_fills_is_noted_then_announced_then_closed(town:
     assert town.gateway.notes.slow == 0
     await _push(town, bob, 951, 951)
     assert town.gateway.notes.slow == 1
-    bob.read_on(writes=1)
+    bob.resume_reading(writes=1)
     began = town.loop.time()
     await town.until(lambda: bob.closed is not None, within_s=6)
     [warning] = bob.errors
@@ -51,10 +51,10 @@ async def test_s26_a_client_drained_below_80_percent_stays_and_misses_nothing(to
     bob.stop_reading()
     await _push(town, bob, 1, 960)
     await asyncio.sleep(limits.SLOW_CONSUMER_GRACE_S - 0.1)
-    bob.read_on(writes=20)  # of about 16 messages each
+    bob.resume_reading(writes=20)  # of about 16 messages each
     await asyncio.sleep(1)
     assert bob.closed is None
-    bob.read_on()
+    bob.resume_reading()
     await town.until(lambda: len(bob.pushes) == 960)
     assert bob.pushes == list(range(1, 961))
     assert bob.codes == ["SLOW_CONSUMER"]
@@ -66,7 +66,7 @@ async def test_s26_a_client_drained_to_just_above_80_percent_is_closed_all_the_s
     bob = await town.synced(BOB)
     bob.stop_reading()
     await _push(town, bob, 1, 960)
-    bob.read_on(writes=8)
+    bob.resume_reading(writes=8)
     await asyncio.sleep(limits.SLOW_CONSUMER_GRACE_S + 0.1)
     assert bob.closed == (1008, "slow_consumer")
 

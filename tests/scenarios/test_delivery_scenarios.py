@@ -76,7 +76,7 @@ async def test_s19_a_client_that_lost_its_socket_before_the_ack_gets_the_same_se
     town.ingest.events_wire.on("append", late(0.3))
     ann.send(a_send(1))
     await town.until(lambda: len(town.messages()) == 1)
-    ann.hang_up()
+    ann.close_by_client()
     again = await town.connect(ANN)
     answer = await again.post(1)
     assert isinstance(answer, MessageAck)
@@ -90,7 +90,7 @@ async def test_s19_a_client_that_lost_its_socket_before_the_ack_gets_the_same_se
 async def test_s19_a_gateway_killed_in_the_middle_of_fanout_costs_nobody_a_message(town: Town) -> None:
     """Given real clients, when their gateway dies while messages are pushed, then each has all of them, once."""
     devices = [town.device(BOB, "bobs-phone"), town.device(CID, "cids-phone")]
-    await town.until(lambda: not any(device.owes for device in devices))
+    await town.until(lambda: not any(device.unsettled for device in devices))
     first = town.gateway
     await town.add_gateway("gateway-2")
     town.fanout.push_wire.always("publish", late(0.1))
@@ -125,7 +125,7 @@ async def test_s19_answers_that_are_lost_again_and_again_make_no_second_message(
     ann, bob = town.device(ANN, "anns-phone"), town.device(BOB, "bobs-phone")
     town.ingest.events_wire.on("append", late(6), late(6), late(6))
     ann.send(CHAT, key_id(1), "once")
-    await town.until(lambda: not ann.owes and _has(bob) == [1], within_s=120)
+    await town.until(lambda: not ann.unsettled and _has(bob) == [1], within_s=120)
     assert town.contents() == ["once"]
     assert (_has(ann), _has(bob)) == ([1], [1])
 
@@ -142,7 +142,7 @@ def _has(device: Device) -> list[int]:
 @in_town
 async def test_s31_after_its_gateway_was_killed_a_client_reconnects_syncs_and_sends_what_it_owes(town: Town) -> None:
     ann, bob = town.device(ANN, "anns-phone"), town.device(BOB, "bobs-phone")
-    await town.until(lambda: not ann.owes and not bob.owes)
+    await town.until(lambda: not ann.unsettled and not bob.unsettled)
     town.gateway.crash()
     ann.send(CHAT, key_id(1), "into the dark")
     await town.ingest.stored(draft(2, sender_id=CID))  # while nobody can be reached

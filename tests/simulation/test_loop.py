@@ -5,11 +5,11 @@ from random import Random
 
 import pytest
 
-from seriatim.simulation.loop import Order, SimulatedLoop, Stuck
+from seriatim.simulation.loop import CallbackOrder, NoProgress, SimulatedLoop
 from seriatim.simulation.process import Process
 
 
-def a_loop(seed: int = 1, order: Order = Order.POSSIBLE, events_max: int = 100_000) -> SimulatedLoop:
+def a_loop(seed: int = 1, order: CallbackOrder = CallbackOrder.POSSIBLE, events_max: int = 100_000) -> SimulatedLoop:
     return SimulatedLoop(Random(seed), order=order, events_max=events_max)
 
 
@@ -17,7 +17,7 @@ def two_processes(loop: SimulatedLoop) -> tuple[Process, Process]:
     return Process(loop, "a", random=Random(1)), Process(loop, "b", random=Random(2))
 
 
-def an_interleaving(seed: int, order: Order) -> str:
+def an_interleaving(seed: int, order: CallbackOrder) -> str:
     """Two processes append three letters each, in whichever order the loop runs them."""
     loop, seen = a_loop(seed, order), list[str]()
     for process in two_processes(loop):
@@ -108,24 +108,24 @@ def test_the_tools_of_asyncio_run_unchanged() -> None:
     assert a_loop().run_until_complete(main()) == ["0", "1", "2", "3", "4", "slow", "fast"]
 
 
-@pytest.mark.parametrize("order", list(Order))
-def test_one_seed_always_gives_one_interleaving(order: Order) -> None:
+@pytest.mark.parametrize("order", list(CallbackOrder))
+def test_one_seed_always_gives_one_interleaving(order: CallbackOrder) -> None:
     assert {an_interleaving(7, order) for _ in range(5)} == {an_interleaving(7, order)}
 
 
-@pytest.mark.parametrize("order", list(Order))
-def test_seeds_give_many_interleavings(order: Order) -> None:
+@pytest.mark.parametrize("order", list(CallbackOrder))
+def test_seeds_give_many_interleavings(order: CallbackOrder) -> None:
     assert len({an_interleaving(seed, order) for seed in range(200)}) >= 18  # of 20 in order, of 720 shuffled
 
 
 def test_possible_schedules_keep_the_order_within_a_process() -> None:
     for seed in range(50):
-        seen = an_interleaving(seed, Order.POSSIBLE).split()
+        seen = an_interleaving(seed, CallbackOrder.POSSIBLE).split()
         assert [each for each in seen if each[0] == "a"] == ["a0", "a1", "a2"]
 
 
 def test_shuffled_schedules_break_the_order_within_a_process() -> None:
-    firsts = {an_interleaving(seed, Order.SHUFFLED).replace("b", "").split("a", 1)[1][0] for seed in range(50)}
+    firsts = {an_interleaving(seed, CallbackOrder.SHUFFLED).replace("b", "").split("a", 1)[1][0] for seed in range(50)}
     assert firsts == {"0", "1", "2"}
 
 
@@ -197,14 +197,14 @@ def test_a_world_that_feeds_itself_for_ever_is_stopped() -> None:
         loop.call_soon(again)
 
     loop.call_soon(again)
-    with pytest.raises(Stuck):
+    with pytest.raises(NoProgress):
         loop.run_until(1.0)
     assert loop.events_run == 1000
 
 
 def test_waiting_for_what_can_never_come_is_told() -> None:
     loop = a_loop()
-    with pytest.raises(Stuck):
+    with pytest.raises(NoProgress):
         loop.run_until_complete(loop.create_future())
 
 

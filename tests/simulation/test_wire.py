@@ -8,8 +8,8 @@ import pytest
 
 from seriatim.domain.errors import Conflict, OutcomeUnknown, ServiceUnavailable, Throttled
 from seriatim.simulation.faults.plan import Fault, Faults
-from seriatim.simulation.faults.profiles import PROFILES, IncidentKind, Profile, WireKind, WireRates, mixture
-from seriatim.simulation.loop import Order, SimulatedLoop
+from seriatim.simulation.faults.profiles import PROFILES, FaultProfile, IncidentKind, WireKind, WireRates, mixture
+from seriatim.simulation.loop import CallbackOrder, SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.trace import Trace
 from seriatim.simulation.wire import SimulatedWire
@@ -22,8 +22,8 @@ class Bench:
         self, rates: WireRates | None = None, *, seed: int = 1, kind: WireKind = WireKind.STORE, push_loss: float = 0.0
     ) -> None:
         wires = {kind: rates or WireRates()}
-        profile = Profile(name="bench", summary="", wires=wires, push_loss=push_loss, half_way=1.0, cut=1.0)
-        self.loop = SimulatedLoop(Random(seed), order=Order.SHUFFLED)
+        profile = FaultProfile(name="bench", summary="", wires=wires, push_loss=push_loss, half_way=1.0, cut=1.0)
+        self.loop = SimulatedLoop(Random(seed), order=CallbackOrder.SHUFFLED)
         self.process = Process(self.loop, "caller", random=Random(seed))
         self.faults = Faults(Random(seed), profile, duration_s=10.0)
         self.wire = SimulatedWire(self.process, kind, self.faults, Trace(), crash=self.process.crash)
@@ -134,7 +134,7 @@ def test_what_was_sent_is_applied_although_the_caller_was_cancelled() -> None:
 
 def test_a_crash_in_a_call_comes_after_it_was_applied() -> None:
     bench = Bench()
-    profile = Profile(name="bench", summary="", crash_in_call=1.0)
+    profile = FaultProfile(name="bench", summary="", crash_in_call=1.0)
     faults = Faults(Random(1), profile, duration_s=10.0)
     wire = SimulatedWire(bench.process, WireKind.STORE, faults, Trace(), crash=bench.process.crash)
     task = bench.process.spawn(wire.call("persist", bench.apply, timeout_s=1.0))
@@ -222,8 +222,8 @@ def test_once_faults_have_stopped_everything_works() -> None:
 
 def test_reads_meet_no_conflicts() -> None:
     faults = Bench(WireRates(conflict=1.0)).faults
-    assert faults.fate(WireKind.STORE, "read", 0.0) is Fault.THROTTLED
-    assert faults.fate(WireKind.STORE, "persist", 0.0) is Fault.CONFLICT
+    assert faults.draw_fault(WireKind.STORE, "read", 0.0) is Fault.THROTTLED
+    assert faults.draw_fault(WireKind.STORE, "persist", 0.0) is Fault.CONFLICT
     assert faults.counts == {"throttled": 1, "conflict": 1}
 
 
@@ -245,17 +245,17 @@ def test_a_cut_append_loses_at_least_its_last_event() -> None:
 
 
 def test_incidents_come_in_order_within_the_time_of_faults_and_repeat_with_the_seed() -> None:
-    profile = Profile(name="busy", summary="", per_minute={IncidentKind.CRASH: 60.0, IncidentKind.OUTAGE: 60.0})
+    profile = FaultProfile(name="busy", summary="", per_minute={IncidentKind.CRASH: 60.0, IncidentKind.OUTAGE: 60.0})
 
-    def drawn(seed: int) -> Faults:
+    def profile_of_seed(seed: int) -> Faults:
         return Faults(Random(seed), profile, duration_s=20.0)
 
-    incidents = drawn(1).incidents
+    incidents = profile_of_seed(1).incidents
     assert len(incidents) == 40
     assert [incident.at for incident in incidents] == sorted(incident.at for incident in incidents)
     assert all(0.0 < incident.at < 20.0 and 0.0 <= incident.target < 1.0 for incident in incidents)
     assert all((incident.wire is not None) == (incident.kind is IncidentKind.OUTAGE) for incident in incidents)
-    assert drawn(1).incidents == incidents != drawn(2).incidents
+    assert profile_of_seed(1).incidents == incidents != profile_of_seed(2).incidents
 
 
 def test_each_seed_has_its_own_mixture() -> None:

@@ -13,11 +13,11 @@ from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
 from seriatim.simulation.stores.event_reader import MemoryEventReader
 from seriatim.simulation.stores.message_log import MemoryMessageLog
-from seriatim.simulation.stores.tables import MemoryStore, StoreWatcher
+from seriatim.simulation.stores.tables import MemoryStore, StoreObserver
 from tests.support.wire import ScriptedWire
 
 
-class OnMemory(StoreWatcher):
+class OnMemory(StoreObserver):
     loop: SimulatedLoop
     store: MemoryStore
     broker: MemoryBroker

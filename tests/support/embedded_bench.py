@@ -142,18 +142,18 @@ class Wired:
         return partial(self._call, name, method) if inspect.iscoroutinefunction(method) else method
 
     async def _call(self, name: str, method: Callable[..., Any], *args: Any, timeout_s: float, **options: Any) -> Any:
-        fate = self._wire.fate_of(name)
-        if fate.refusal is not None:
+        draw_fault = self._wire.fate_of(name)
+        if draw_fault.refusal is not None:
             await asyncio.sleep(0)
-            raise fate.refusal(f"{name}: {fate.refusal.__name__}")
+            raise draw_fault.refusal(f"{name}: {draw_fault.refusal.__name__}")
         ends = asyncio.get_running_loop().time() + timeout_s
         try:
             async with asyncio.timeout_at(ends):
-                await _leg(fate.request_s)
-                if fate.before is not None:
-                    fate.before()
+                await _leg(draw_fault.request_s)
+                if draw_fault.before is not None:
+                    draw_fault.before()
                 result = await method(*args, timeout_s=timeout_s, **options)
-                await _leg(fate.response_s)
+                await _leg(draw_fault.response_s)
                 return result
         except TimeoutError:
             raise OutcomeUnknown(f"{name}: no answer within {timeout_s:g} s") from None
@@ -170,10 +170,10 @@ class WiredSteps(OneStep):
     def ask(
         self, take: Callable[[Step], None], answer: Callable[[SeriatimError | None], None], *, deadline: float
     ) -> None:
-        fate, loop = self._wire.fate_of("step"), asyncio.get_running_loop()
-        before = fate.before
-        if fate.refusal is not None:
-            loop.call_soon(answer, fate.refusal("step: refused"))
+        draw_fault, loop = self._wire.fate_of("step"), asyncio.get_running_loop()
+        before = draw_fault.before
+        if draw_fault.refusal is not None:
+            loop.call_soon(answer, draw_fault.refusal("step: refused"))
             return
 
         def taken(step: Step) -> None:
@@ -181,11 +181,11 @@ class WiredSteps(OneStep):
                 before()
             take(step)
 
-        if fate.request_s == math.inf:
+        if draw_fault.request_s == math.inf:
             self._syncs.held = True
             self._steps.ask(taken, answer, deadline=deadline)
-        elif fate.request_s:
-            loop.call_later(fate.request_s, partial(self._steps.ask, taken, answer, deadline=deadline))
+        elif draw_fault.request_s:
+            loop.call_later(draw_fault.request_s, partial(self._steps.ask, taken, answer, deadline=deadline))
         else:
             self._steps.ask(taken, answer, deadline=deadline)
 

@@ -23,13 +23,13 @@ from seriatim.fanout.consumer import FanoutService
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Partition, Record
 from seriatim.ports.push import Delivery, Parcel
 from seriatim.services.membership import MembershipService
-from seriatim.simulation.checks.history import History
+from seriatim.simulation.checks.history import WorldHistory
 from seriatim.simulation.clients.device import Device
 from seriatim.simulation.clients.device_faults import DeviceFaults
-from seriatim.simulation.clients.link import Link
+from seriatim.simulation.clients.socket import SimulatedSocket
 from seriatim.simulation.faults.plan import Faults
-from seriatim.simulation.faults.profiles import Profile
-from seriatim.simulation.grpc import IngestNode, RemoteDurability
+from seriatim.simulation.faults.profiles import FaultProfile
+from seriatim.simulation.ingest_streams import IngestNode, SimulatedDurability
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.trace import Trace
@@ -75,10 +75,10 @@ class Town(Bench):
         super().__init__(loop)
         self.registry = MemoryRegistry()
         self.channels = MemoryChannels()
-        self.calm = Faults(Random(1), Profile(name="calm", summary="nothing fails", half_way=0.0), duration_s=0.0)
-        self.no_faults = Faults(Random(1), Profile(name="none", summary="nothing ever fails"), duration_s=0.0)
+        self.calm = Faults(Random(1), FaultProfile(name="calm", summary="nothing fails", half_way=0.0), duration_s=0.0)
+        self.no_faults = Faults(Random(1), FaultProfile(name="none", summary="nothing ever fails"), duration_s=0.0)
         self.no_faults.stop()
-        self.history = History(loop, Trace())  # links and devices report to one; nobody asks it here
+        self.history = WorldHistory(loop, Trace())  # links and devices report to one; nobody asks it here
         self.gateways: list[GatewayHost] = []
 
     async def open(self) -> None:
@@ -157,15 +157,15 @@ class Town(Bench):
             device.process.call_soon(device.refused)
             return
         host = alive[-1]
-        link = Link(host.process, device.process, device, self.calm)
+        socket = SimulatedSocket(host.process, device.process, device, self.calm)
         try:
-            connection = host.process.run(host.gateway.accept, link, self.identity(device.user_id, device.name))
+            connection = host.process.run(host.gateway.accept, socket, self.identity(device.user_id, device.name))
         except SeriatimError:
             device.process.call_soon(device.refused)
             return
-        host.links.append(link)
-        device.process.call_soon(device.linked, link)
-        link.accepted(connection)
+        host.sockets.append(socket)
+        device.process.call_soon(device.socket_opened, socket)
+        socket.accepted(connection)
         host.process.start(host.gateway.establish(connection))
 
     def _list_chats(self, device: Device) -> None:
@@ -256,13 +256,13 @@ class GatewayHost:
         self.directory_wire, self.push_wire = HomeWire(self.process), HomeWire(self.process)
         self.notes = GatewayNotes()
         self.clients: list[TownClient] = []
-        self.links: list[Link] = []
+        self.sockets: list[SimulatedSocket] = []
         ingest = IngestNode(town.ingest.name)
         ingest.process, ingest.ingest = town.ingest.process, town.ingest.ingest
         self.gateway: Gateway = self.process.run(
             lambda: Gateway(
                 name,
-                RemoteDurability(self.process, [ingest], town.calm, town.history),
+                SimulatedDurability(self.process, [ingest], town.calm, town.history),
                 MemoryDirectory(town.registry, self.directory_wire, self.process.clock.now_ms),
                 MemoryPush(town.channels, self.push_wire),
                 MemoryPushSubscriber(town.channels, self.push_wire),
@@ -277,8 +277,8 @@ class GatewayHost:
         self._town.channels.interrupt(self.gateway.gateway_id)
         for client in self.clients:
             client.reset()
-        for link in self.links:
-            link.cut(gateway_after_s=0.0, device_after_s=0.05)
+        for socket in self.sockets:
+            socket.cut(gateway_after_s=0.0, device_after_s=0.05)
 
 
 class FanoutHost:

@@ -79,12 +79,12 @@ class TownClient:
     def stop_reading(self) -> None:
         self._room = 0
 
-    def read_on(self, writes: float = math.inf) -> None:
+    def resume_reading(self, writes: float = math.inf) -> None:
         """Takes so many writes more, of at most FLUSH_BYTES_MAX each."""
         self._room = writes
         self._gateway.run(self.connection.writable)
 
-    def hang_up(self) -> None:
+    def close_by_client(self) -> None:
         self._end(1006, "")
         self._gateway.run(self.connection.lost)
 

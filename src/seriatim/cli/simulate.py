@@ -12,7 +12,7 @@ from rich.console import Console
 
 from seriatim.simulation import report
 from seriatim.simulation.faults.profiles import MIXED, PROFILES
-from seriatim.simulation.results import MutantResult, Summary
+from seriatim.simulation.results import MutantResult, RunSummary
 from seriatim.simulation.runner import WORLD, Mutant, cores, empty_loop_events_per_s, hunt, known_mutants, run_one
 from seriatim.simulation.runner import run_seeds as run_many
 from seriatim.simulation.trace import Keep, Trace
@@ -113,7 +113,7 @@ def _one(screen: _Screen, seed: int, profile: str | None, mutant: Mutant | None,
     chosen = profile or (mutant.profile if mutant else MIXED)
     name = mutant.name if mutant else None
     trace = Trace(Keep.LINES if traced else Keep.DIGEST)
-    summary = Summary(profile=chosen, baseline_events_per_s=empty_loop_events_per_s())
+    summary = RunSummary(profile=chosen, baseline_events_per_s=empty_loop_events_per_s())
     began, began_cpu = time.perf_counter(), time.process_time()
     result = run_one(seed, profile=chosen, mutant=name, trace=trace, world=world)
     summary.add([result], time.process_time() - began_cpu)
@@ -202,7 +202,7 @@ def _print_trace(console: Console, trace: Trace) -> None:
             click.echo(plain)
 
 
-def _summary_json(summary: Summary, mutant: str | None) -> dict[str, object]:
+def _summary_json(summary: RunSummary, mutant: str | None) -> dict[str, object]:
     violations = [
         {
             "seed": broken.seed,

@@ -20,12 +20,12 @@ from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, EventWriter, Record
 from seriatim.ports.push import Delivery, Parcel
 from seriatim.services.membership import MembershipService
-from seriatim.simulation.checks.history import History
-from seriatim.simulation.clients.link import Link
-from seriatim.simulation.faults.local import BadChat, BadChatLog
+from seriatim.simulation.checks.history import WorldHistory
+from seriatim.simulation.clients.socket import SimulatedSocket
+from seriatim.simulation.faults.local import FaultyChat, FaultyChatLog
 from seriatim.simulation.faults.plan import Faults
 from seriatim.simulation.faults.profiles import WireKind
-from seriatim.simulation.grpc import IngestNode, RemoteDurability
+from seriatim.simulation.ingest_streams import IngestNode, SimulatedDurability
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.stores.atomic_store import MemoryOneStep
@@ -39,24 +39,24 @@ from seriatim.simulation.wire import SimulatedWire
 
 GROUP = "fanout-workers"
 PARTITIONS = {MESSAGES: 3, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
-LONG_WAY = 0.3  # of the lives of an ingest process whose store could take whole sends in one step
+PIPELINE_ONLY = 0.3  # of the lives of an ingest process whose store could take whole sends in one step
 SESSION_TIMEOUT_S = 6.0  # until the group notices a dead consumer
 
 
-class Stores:
+class SharedStores:
     """Everything that survives every process: the authority, the event log, and the disposable routing."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: WorldHistory) -> None:
         self.store = MemoryStore(history)
         self.broker = MemoryBroker(PARTITIONS, history)
-        self.registry = WatchedRegistry(history)
+        self.registry = ObservedRegistry(history)
         self.channels = MemoryChannels()
 
 
-class WatchedRegistry(MemoryRegistry):
+class ObservedRegistry(MemoryRegistry):
     """Shows the history a connection that is registered after it was unregistered."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: WorldHistory) -> None:
         super().__init__()
         self._history = history
         self._unregistered: dict[str, None] = {}
@@ -81,9 +81,9 @@ class WatchedRegistry(MemoryRegistry):
 class Server:
     """A process under its name, restarted again and again. Subclasses say what runs in it."""
 
-    def __init__(self, name: str, site: "Site") -> None:
+    def __init__(self, name: str, deployment: "Deployment") -> None:
         self.name = name
-        self.site = site
+        self.deployment = deployment
         self.process: Process | None = None
 
     @property
@@ -91,63 +91,75 @@ class Server:
         return self.process is not None and self.process.alive
 
     def start(self) -> None:
-        site = self.site
+        deployment = self.deployment
         if self.process is None:
-            self.process = Process(site.loop, self.name, random=site.random, skew_s=site.faults.skew_s())
+            self.process = Process(
+                deployment.loop, self.name, random=deployment.random, skew_s=deployment.faults.skew_s()
+            )
         elif not self.process.alive:
-            self.process = self.process.restart(random=site.random, skew_s=site.faults.skew_s())
+            self.process = self.process.restart(random=deployment.random, skew_s=deployment.faults.skew_s())
         else:
             return
-        site.note(self.process.lane, "starts")
+        deployment.note(self.process.lane, "starts")
         self.process.run(self.assemble, self.process)
 
     def crash(self) -> None:
         if self.process is not None and self.process.alive:
-            self.site.note(self.process.lane, "CRASHES")
+            self.deployment.note(self.process.lane, "CRASHES")
             self.process.crash()
-            self.crashed(self.process)
+            self.on_crash(self.process)
 
     def leave(self) -> bool:
         """A deploy: the process finishes what it has begun, ends, and comes back. False: it knows no goodbye."""
         process = self.process
         if process is None or not process.alive or process.paused or process.leaving:
             return False
-        goodbye = self.goodbye()
-        if goodbye is None:
+        drain = self.drain()
+        if drain is None:
             return False
-        self.site.note(process.lane, "leaves")
+        self.deployment.note(process.lane, "leaves")
         process.leaving = True
-        task = process.spawn(goodbye)
+        task = process.spawn(drain)
         task.add_done_callback(
-            lambda _: self.site.loop.call_soon(self._left, process, context=self.site.loop.world.context)
+            lambda _: self.deployment.loop.call_soon(self._left, process, context=self.deployment.loop.world.context)
         )
         return True
 
     def _left(self, process: Process) -> None:
         if process is self.process and process.alive:
-            self.site.crash_and_restart(self)
+            self.deployment.crash_and_restart(self)
 
     def assemble(self, process: Process) -> None:
         """Builds the plane and spawns its tasks."""
 
-    def goodbye(self) -> Coroutine[Any, Any, None] | None:
+    def drain(self) -> Coroutine[Any, Any, None] | None:
         """What the plane does before it may be ended."""
         return None
 
-    def crashed(self, process: Process) -> None:
+    def on_crash(self, process: Process) -> None:
         """What the rest of the world notices."""
 
     def wire(self, process: Process, kind: WireKind) -> SimulatedWire:
         return SimulatedWire(
-            process, kind, self.site.faults, self.site.trace, crash=lambda: self.site.crash_and_restart(self)
+            process,
+            kind,
+            self.deployment.faults,
+            self.deployment.trace,
+            crash=lambda: self.deployment.crash_and_restart(self),
         )
 
 
-class Site:
+class Deployment:
     """What the servers share."""
 
     def __init__(
-        self, loop: SimulatedLoop, random: Random, faults: Faults, history: History, trace: Trace, stores: Stores
+        self,
+        loop: SimulatedLoop,
+        random: Random,
+        faults: Faults,
+        history: WorldHistory,
+        trace: Trace,
+        stores: SharedStores,
     ) -> None:
         self.loop = loop
         self.random = random
@@ -155,9 +167,9 @@ class Site:
         self.history = history
         self.trace = trace
         self.stores = stores
-        self.nodes: list[IngestNode] = []
-        self.bad_chat: BadChat | None = None  # the one whose store calls go wrong
-        self.forgetting = 0.0  # share of the events that do not say which message came before theirs
+        self.ingest_nodes: list[IngestNode] = []
+        self.faulty_chat: FaultyChat | None = None  # the one whose store calls go wrong
+        self.predecessor_drop_rate = 0.0  # share of the events that do not say which message came before theirs
         self.crash_and_restart: Callable[[Server], None] = lambda server: None
 
     def note(self, lane: str, text: str) -> None:
@@ -166,17 +178,18 @@ class Site:
 
 
 class IngestServer(Server):
-    def __init__(self, name: str, site: Site) -> None:
-        super().__init__(name, site)
+    def __init__(self, name: str, deployment: Deployment) -> None:
+        super().__init__(name, deployment)
         self._node = IngestNode(name)
-        site.nodes.append(self._node)
+        deployment.ingest_nodes.append(self._node)
 
     def assemble(self, process: Process) -> None:
-        stores = self.site.stores
+        stores = self.deployment.stores
         ingest = Ingest(
             log=self._log(process),
-            events=ForgetfulWriter(
-                MemoryEventWriter(stores.broker, self.wire(process, WireKind.EVENTS), process.clock.now_ms), self.site
+            events=PredecessorDroppingWriter(
+                MemoryEventWriter(stores.broker, self.wire(process, WireKind.EVENTS), process.clock.now_ms),
+                self.deployment,
             ),
             clock=process.clock,
             producer_id=process.lane,
@@ -186,37 +199,37 @@ class IngestServer(Server):
         self._node.begin(process, ingest)
         process.start(ingest.run())
 
-    def goodbye(self) -> Coroutine[Any, Any, None] | None:
+    def drain(self) -> Coroutine[Any, Any, None] | None:
         return None if self._node.ingest is None else self._node.ingest.drain()
 
     def _log(self, process: Process) -> MemoryMessageLog:
-        store, wire = self.site.stores.store, self.wire(process, WireKind.STORE)
-        if not self.site.faults.profile.local:
+        store, wire = self.deployment.stores.store, self.wire(process, WireKind.STORE)
+        if not self.deployment.faults.profile.local:
             return MemoryMessageLog(store, wire)
-        return BadChatLog(store, wire, self.site.random, lambda: self.site.bad_chat)
+        return FaultyChatLog(store, wire, self.deployment.random, lambda: self.deployment.faulty_chat)
 
     def _one_step(self, process: Process) -> MemoryOneStep | None:
         """Some lives go the long way, as before there was another: what they leave undone, the next life finds."""
-        stores = self.site.stores
-        if not self.site.faults.profile.one_step or self.site.random.random() < LONG_WAY:
+        stores = self.deployment.stores
+        if not self.deployment.faults.profile.one_step or self.deployment.random.random() < PIPELINE_ONLY:
             return None
         return MemoryOneStep(stores.store, stores.broker, self.wire(process, WireKind.STORE), process.clock.now_ms)
 
 
-class ForgetfulWriter:
+class PredecessorDroppingWriter:
     """Drops the predecessor from some events: legal, since it may be unknown, and so it must cost time only."""
 
-    def __init__(self, events: EventWriter, site: Site) -> None:
+    def __init__(self, events: EventWriter, deployment: Deployment) -> None:
         self._events = events
-        self._site = site
+        self._deployment = deployment
 
     async def append(self, topic: str, events: Sequence[Event], *, timeout_s: float) -> None:
-        if topic == MESSAGES and self._site.forgetting:
-            events = [self._forget(event) for event in events]
+        if topic == MESSAGES and self._deployment.predecessor_drop_rate:
+            events = [self._drop_predecessor(event) for event in events]
         await self._events.append(topic, events, timeout_s=timeout_s)
 
-    def _forget(self, event: Event) -> Event:
-        if self._site.random.random() >= self._site.forgetting:
+    def _drop_predecessor(self, event: Event) -> Event:
+        if self._deployment.random.random() >= self._deployment.predecessor_drop_rate:
             return event
         record = msgspec.json.decode(event.value)
         record["payload"]["prev_sequence"] = None
@@ -225,22 +238,24 @@ class ForgetfulWriter:
 
 class GatewayServer(Server):
     gateway: Gateway | None = None
-    remote: RemoteDurability | None = None
+    remote: SimulatedDurability | None = None
 
-    def __init__(self, name: str, site: Site) -> None:
-        super().__init__(name, site)
-        self.links: list[Link] = []
+    def __init__(self, name: str, deployment: Deployment) -> None:
+        super().__init__(name, deployment)
+        self.sockets: list[SimulatedSocket] = []
 
-    def crashed(self, process: Process) -> None:
+    def on_crash(self, process: Process) -> None:
         """A process that dies leaves its sockets to the operating system, which resets them."""
-        links, self.links = self.links, []
-        for link in links:
-            link.cut(gateway_after_s=0.0, device_after_s=0.01 + self.site.random.random())
+        sockets, self.sockets = self.sockets, []
+        for socket in sockets:
+            socket.cut(gateway_after_s=0.0, device_after_s=0.01 + self.deployment.random.random())
 
     def assemble(self, process: Process) -> None:
-        stores = self.site.stores
+        stores = self.deployment.stores
         directory_wire, push_wire = self.wire(process, WireKind.DIRECTORY), self.wire(process, WireKind.PUSH)
-        self.remote = RemoteDurability(process, self.site.nodes, self.site.faults, self.site.history)
+        self.remote = SimulatedDurability(
+            process, self.deployment.ingest_nodes, self.deployment.faults, self.deployment.history
+        )
         self.gateway = Gateway(
             process.lane,
             self.remote,
@@ -250,9 +265,9 @@ class GatewayServer(Server):
             process.clock,
             observe=GatewayObserver(),
         )
-        process.start(_again_and_again(self.gateway.run))
+        process.start(_retry_start(self.gateway.run))
 
-    def goodbye(self) -> Coroutine[Any, Any, None] | None:
+    def drain(self) -> Coroutine[Any, Any, None] | None:
         return None if self.gateway is None else self.gateway.drain()
 
 
@@ -260,27 +275,27 @@ class FanoutServer(Server):
     service: FanoutService | None = None
 
     def assemble(self, process: Process) -> None:
-        stores, site = self.site.stores, self.site
+        stores, deployment = self.deployment.stores, self.deployment
         events, push = self.wire(process, WireKind.EVENTS), self.wire(process, WireKind.PUSH)
         self.service = FanoutService(
             MemoryEventReader(stores.broker, events, GROUP, process.lane),
             MemoryDeadLetterWriter(stores.broker, events, process.clock.now_ms),
             MemoryRoster(stores.store, self.wire(process, WireKind.STORE)),
             MemoryDirectory(stores.registry, self.wire(process, WireKind.DIRECTORY), process.clock.now_ms),
-            _WatchedPush(stores.channels, push, site.history),
+            _ObservedPush(stores.channels, push, deployment.history),
             process.clock,
             consumer_group=GROUP,
             consumer_id=process.lane,
-            observe=_FanoutWatch(site.history),
+            observe=_HandledRecords(deployment.history),
         )
-        process.start(_again_and_again(self.service.run))
+        process.start(_retry_start(self.service.run))
 
-    def goodbye(self) -> Coroutine[Any, Any, None] | None:
+    def drain(self) -> Coroutine[Any, Any, None] | None:
         return None if self.service is None else self.service.stop()
 
-    def crashed(self, process: Process) -> None:
+    def on_crash(self, process: Process) -> None:
         """The group notices after the session timeout; and once more, should a request of the dead have come late."""
-        loop, broker = self.site.loop, self.site.stores.broker
+        loop, broker = self.deployment.loop, self.deployment.stores.broker
         for sessions in (1, 3):
             after_s = sessions * SESSION_TIMEOUT_S
             loop.call_later(after_s, broker.expel, GROUP, process.lane, context=loop.world.context)
@@ -291,7 +306,7 @@ class ApiServer(Server):
     catalog: MemoryCatalog | None = None
 
     def assemble(self, process: Process) -> None:
-        stores = self.site.stores
+        stores = self.deployment.stores
         self.catalog = MemoryCatalog(stores.store, self.wire(process, WireKind.STORE))
         self.members = MembershipService(
             catalog=self.catalog,
@@ -302,7 +317,7 @@ class ApiServer(Server):
         )
 
 
-async def _again_and_again(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _retry_start(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """A supervisor: what cannot start now is started again a little later."""
     while True:
         try:
@@ -311,22 +326,22 @@ async def _again_and_again(run: Callable[[], Coroutine[Any, Any, None]]) -> None
             await asyncio.sleep(1.0)
 
 
-class _WatchedPush(MemoryPush):
+class _ObservedPush(MemoryPush):
     """Shows the history where fanout sends what."""
 
-    def __init__(self, channels: MemoryChannels, wire: Wire, history: History) -> None:
+    def __init__(self, channels: MemoryChannels, wire: Wire, history: WorldHistory) -> None:
         super().__init__(channels, wire)
         self._history = history
 
     async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
         for _, parcel in parcels:
             if isinstance(parcel, Delivery):
-                self._history.addressed(parcel)
+                self._history.push_addressed(parcel)
         return await super().publish(parcels, timeout_s=timeout_s)
 
 
-class _FanoutWatch(FanoutObserver):
-    def __init__(self, history: History) -> None:
+class _HandledRecords(FanoutObserver):
+    def __init__(self, history: WorldHistory) -> None:
         self._history = history
 
     def handled(self, run: Sequence[Record]) -> None:
@@ -334,11 +349,11 @@ class _FanoutWatch(FanoutObserver):
             self._history.handled_record(record.partition, record.offset)
 
 
-def servers_of(site: Site, *, ingests: int, gateways: int, fanouts: int) -> tuple[Sequence[Server], ...]:
+def build_servers(deployment: Deployment, *, ingests: int, gateways: int, fanouts: int) -> tuple[Sequence[Server], ...]:
     """Ingest processes, gateways, fanout workers, one REST process."""
     return (
-        [IngestServer(f"ingest{number}", site) for number in range(1, ingests + 1)],
-        [GatewayServer(f"gateway{number}", site) for number in range(1, gateways + 1)],
-        [FanoutServer(f"fanout{number}", site) for number in range(1, fanouts + 1)],
-        [ApiServer("api", site)],
+        [IngestServer(f"ingest{number}", deployment) for number in range(1, ingests + 1)],
+        [GatewayServer(f"gateway{number}", deployment) for number in range(1, gateways + 1)],
+        [FanoutServer(f"fanout{number}", deployment) for number in range(1, fanouts + 1)],
+        [ApiServer("api", deployment)],
     )

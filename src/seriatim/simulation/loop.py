@@ -25,14 +25,14 @@ _CANCELLED_TIMERS_MIN = 256  # below this a heap of cancelled timers costs less 
 _CLOSE_TRIES_MAX = 8  # awaits in `finally` blocks that a coroutine may offer before it is left alone
 
 
-class Order(StrEnum):
+class CallbackOrder(StrEnum):
     """Which interleavings a schedule may show."""
 
     POSSIBLE = "possible"  # first in, first out within a process, any order among processes: what asyncio can do
     SHUFFLED = "shuffled"  # any ready callback: also what another loop, or tomorrow's code, could do
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class UnhandledException(msgspec.Struct, frozen=True, kw_only=True):
     """An exception that nobody handled. In production it would be a line in the log; here it is a violation."""
 
     at: float
@@ -40,7 +40,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class Stuck(Exception):
+class NoProgress(Exception):
     """The schedule makes no progress: too many events, or nothing left that could finish what we wait for."""
 
 
@@ -53,12 +53,14 @@ else:
 class SimulatedLoop(_Loop):
     """One world's loop. Equal seeds and equal callbacks give equal runs."""
 
-    def __init__(self, random: Random, *, order: Order = Order.POSSIBLE, events_max: int = EVENTS_MAX) -> None:
-        self.failures: list[Failure] = []
+    def __init__(
+        self, random: Random, *, order: CallbackOrder = CallbackOrder.POSSIBLE, events_max: int = EVENTS_MAX
+    ) -> None:
+        self.failures: list[UnhandledException] = []
         self.processes: list[Process] = []
         self.events_run = 0
         self._random = random
-        self._shuffled = order is Order.SHUFFLED
+        self._shuffled = order is CallbackOrder.SHUFFLED
         self._events_max = events_max
         self._now = 0.0
         self._closed = False
@@ -91,7 +93,7 @@ class SimulatedLoop(_Loop):
         main = asyncio.ensure_future(cast(Awaitable[T], future), loop=self)
         self.run_until(math.inf, main.done)
         if not main.done():
-            raise Stuck("nothing is left to run, and what we wait for is not done")
+            raise NoProgress("nothing is left to run, and what we wait for is not done")
         return main.result()
 
     def time(self) -> float:
@@ -129,7 +131,7 @@ class SimulatedLoop(_Loop):
                 except Exception as error:
                     self._failed("a callback raised", error)
                 if events >= events_max:
-                    raise Stuck(f"{events} events and no end")
+                    raise NoProgress(f"{events} events and no end")
         finally:
             self.events_run = events
             self.running = self.world
@@ -211,7 +213,7 @@ class SimulatedLoop(_Loop):
             context = contextvars.copy_context()
         task = asyncio.Task(coro, loop=self, name="task" if name is None else str(name), context=context)
         if self._closed:
-            _silence(task)  # started by a `finally` block, after the end of the world
+            _discard_task(task)  # started by a `finally` block, after the end of the world
         else:
             context.get(PROCESS, self.world).keep(task)
         return task
@@ -272,7 +274,7 @@ class SimulatedLoop(_Loop):
             for process in self.processes:
                 process.ready.clear()
                 for task in process.tasks:
-                    _silence(task)
+                    _discard_task(task)
                 process.tasks.clear()
             self._busy.clear()
             self._timers.clear()
@@ -285,8 +287,8 @@ class SimulatedLoop(_Loop):
     def _failed(self, message: str, error: BaseException | None) -> None:
         if self._closed:
             return
-        text = message if error is None else f"{message}: {explain(error)}"
-        self.failures.append(Failure(at=self._now, process=self.running.lane, text=text))
+        text = message if error is None else f"{message}: {describe_error(error)}"
+        self.failures.append(UnhandledException(at=self._now, process=self.running.lane, text=text))
 
 
 class _Handle(asyncio.TimerHandle):
@@ -322,7 +324,7 @@ def _nothing() -> None:
     """Stands in for a cancelled callback, so that what it held can go."""
 
 
-def _silence(task: asyncio.Task[Any]) -> None:
+def _discard_task(task: asyncio.Task[Any]) -> None:
     """Closes what the task was running and keeps asyncio from complaining about it."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     if task.done():
@@ -338,7 +340,7 @@ def _silence(task: asyncio.Task[Any]) -> None:
         return
 
 
-def explain(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """The exception and the place it came from, on one line."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].name}, line {frames[-1].lineno})" if frames else ""

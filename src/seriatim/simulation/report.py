@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
-from seriatim.simulation.results import Broken, MutantResult, Summary
+from seriatim.simulation.results import MutantResult, RunSummary, SeedViolation
 from seriatim.simulation.trace import Trace
 
 _PLAIN_LINE_EVERY_S = 10.0
@@ -17,7 +17,7 @@ _LANES_DRAWN_MAX = 24  # more columns would leave no room for the text
 _COLORS = ("cyan", "green", "yellow", "magenta", "blue", "bright_cyan", "bright_green", "bright_yellow", "bright_blue")
 
 
-def print_summary(console: Console, summary: Summary) -> None:
+def print_summary(console: Console, summary: RunSummary) -> None:
     table = Table(title=f"Simulation, profile {summary.profile}", title_justify="left", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -42,7 +42,7 @@ def print_summary(console: Console, summary: Summary) -> None:
         console.print("Interrupted: this is what was done until then.", style="yellow")
 
 
-def print_violations(console: Console, summary: Summary, mutant: str | None = None) -> None:
+def print_violations(console: Console, summary: RunSummary, mutant: str | None = None) -> None:
     """The invariant, the story, and the command that shows it again; once per seed and invariant."""
     seen: list[tuple[int, str]] = []
     for broken in summary.broken:
@@ -80,13 +80,13 @@ def trace_lines(trace: Trace, width: int) -> Iterator[Text]:
     """A column per process with a dot where the event happened, the name, and what it was."""
     columns = _columns(trace.lines)
     lanes = 1 + max(columns.values(), default=0)
-    drawn = lanes if lanes <= _LANES_DRAWN_MAX else 0
+    lanes_drawn = lanes if lanes <= _LANES_DRAWN_MAX else 0
     names = max((len(lane) for lane in columns), default=0)
     for at, lane, text in trace.lines:
         column = columns[lane]
         color = _COLORS[column % len(_COLORS)]
         line = Text(f"{at:10.4f} ", style="dim", no_wrap=True)
-        for each in range(drawn):
+        for each in range(lanes_drawn):
             line.append("●" if each == column else "·", style=color if each == column else "dim")
         line.append(f" {lane:<{names}} ", style=color)
         line.append(text, style="bold red" if text.startswith("VIOLATION") else "default")
@@ -120,7 +120,7 @@ class ProgressDisplay:
         if self._bar is not None:
             self._bar.stop()
 
-    def update(self, summary: Summary) -> None:
+    def update(self, summary: RunSummary) -> None:
         now = time.monotonic()
         rate = summary.schedules / summary.wall_s if summary.wall_s else 0.0
         broken = f", {summary.broken_seeds} broken" if summary.broken else ""
@@ -133,7 +133,7 @@ class ProgressDisplay:
             self._console.print(f"{self._title}: {news}", highlight=False)
 
 
-def _print_violation(console: Console, broken: Broken, command: str) -> None:
+def _print_violation(console: Console, broken: SeedViolation, command: str) -> None:
     violation = broken.violation
     console.print(Text(f"\nVIOLATION {violation.invariant}", style="bold red"))
     console.print(f"  seed {broken.seed}, at {violation.at:.3f} s", highlight=False)

@@ -26,14 +26,14 @@ class ScheduleResult(msgspec.Struct, frozen=True, kw_only=True):
     digest: str = ""  # of the trace, or the loop's fingerprint when no trace was kept
 
 
-class Broken(msgspec.Struct, frozen=True, kw_only=True):
+class SeedViolation(msgspec.Struct, frozen=True, kw_only=True):
     """A violation and the seed that shows it."""
 
     seed: int
     violation: Violation
 
 
-class Summary(msgspec.Struct, kw_only=True):
+class RunSummary(msgspec.Struct, kw_only=True):
     """Many schedules added up. `cpu_s` is the time their cores were at work."""
 
     profile: str
@@ -43,7 +43,7 @@ class Summary(msgspec.Struct, kw_only=True):
     acks: int = 0
     events_run: int = 0
     faults: dict[str, int] = {}
-    broken: list[Broken] = []
+    broken: list[SeedViolation] = []
     cpu_s: float = 0.0
     wall_s: float = 0.0
     first_seed: int | None = None
@@ -60,7 +60,7 @@ class Summary(msgspec.Struct, kw_only=True):
             self.events_run += result.events_run
             for kind, count in result.faults.items():
                 self.faults[kind] = self.faults.get(kind, 0) + count
-            self.broken += [Broken(seed=result.seed, violation=each) for each in result.violations]
+            self.broken += [SeedViolation(seed=result.seed, violation=each) for each in result.violations]
             self.first_seed = result.seed if self.first_seed is None else self.first_seed
             self.last_seed = result.seed
         self.cpu_s += cpu_s
@@ -86,7 +86,7 @@ class MutantResult(msgspec.Struct, frozen=True, kw_only=True):
     removes: str
     profile: str
     seeds_tried: int
-    caught_by: Broken | None
+    caught_by: SeedViolation | None
 
     @property
     def caught(self) -> bool:

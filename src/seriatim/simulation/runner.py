@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from random import Random
 from typing import Protocol, cast
 
-from seriatim.simulation.loop import SimulatedLoop, explain
-from seriatim.simulation.results import MutantResult, ScheduleResult, Summary, Violation
+from seriatim.simulation.loop import SimulatedLoop, describe_error
+from seriatim.simulation.results import MutantResult, RunSummary, ScheduleResult, Violation
 from seriatim.simulation.trace import Trace
 
 WORLD = "seriatim.simulation.world:run_schedule"
@@ -43,7 +43,7 @@ class Mutant(Protocol):
     def apply(self) -> AbstractContextManager[object]: ...
 
 
-Progress = Callable[[Summary], None]
+Progress = Callable[[RunSummary], None]
 
 
 def run_seeds(
@@ -56,12 +56,12 @@ def run_seeds(
     seconds: float | None = None,
     broken_seeds_max: int = BROKEN_SEEDS_MAX,
     progress: Progress | None = None,
-) -> Summary:
+) -> RunSummary:
     """Runs the seeds in order. After so many `seconds` nothing new begins.
 
     An interrupt from the keyboard ends the run early; what was done until then is in the summary.
     """
-    summary = Summary(profile=profile, baseline_events_per_s=empty_loop_events_per_s())
+    summary = RunSummary(profile=profile, baseline_events_per_s=empty_loop_events_per_s())
     began = time.perf_counter()
     chunks = _chunks(seeds, None if seconds is None else time.monotonic() + seconds)
     try:
@@ -117,7 +117,7 @@ def run_one(
     try:
         return run_schedule(seed, profile=profile, mutant=mutant, trace=trace)
     except Exception as error:
-        broken = Violation(invariant="simulator_error", explanation=explain(error), at=0.0)
+        broken = Violation(invariant="simulator_error", explanation=describe_error(error), at=0.0)
         return ScheduleResult(
             seed=seed, virtual_seconds=0.0, sends=0, acks=0, faults={}, violations=(broken,), events_run=0
         )

@@ -18,7 +18,7 @@ from seriatim.simulation.trace import Trace
 
 T = TypeVar("T")
 
-_WAITS_IN_VAIN = (Fault.REQUEST_LOST, Fault.RESPONSE_LOST, Fault.LATE)
+_NEVER_ANSWERED = (Fault.REQUEST_LOST, Fault.RESPONSE_LOST, Fault.LATE)
 _NEVER_APPLIED = (Fault.REQUEST_LOST, Fault.THROTTLED, Fault.CONFLICT, Fault.UNAVAILABLE)
 
 
@@ -56,7 +56,7 @@ class SimulatedWire(Wire):
             raise OutcomeUnknown(f"{operation}: no time left")
         loop, faults, kind = self._loop, self._faults, self._kind
         now = loop.time()
-        fault = faults.fate(kind, operation, now)
+        fault = faults.draw_fault(kind, operation, now)
         applied_at = now + faults.delay(kind)
         answered_at = applied_at + faults.delay(kind)
         applies = True
@@ -76,12 +76,12 @@ class SimulatedWire(Wire):
             if self._trace.on:
                 self._note(operation, fault.value)
         give_up_at = now + timeout_s
-        if answered_at >= give_up_at or fault in _WAITS_IN_VAIN:
+        if answered_at >= give_up_at or fault in _NEVER_ANSWERED:
             answered_at = give_up_at
             refusal = OutcomeUnknown(f"{operation}: no answer within {timeout_s:g} s")
 
         future: asyncio.Future[T] = loop.create_future()
-        call = _Call(self, operation, apply, finish, gap, refusal, future)
+        call = _WireCall(self, operation, apply, finish, gap, refusal, future)
         if applies:
             call.kills = fault is Fault.CRASH
             loop.call_at(applied_at, call.apply, context=loop.world.context)
@@ -114,7 +114,7 @@ class SimulatedWire(Wire):
             if self._faults.loses_push():
                 if self._trace.on:
                     self._note("deliver", "push lost")
-            elif runs and self._faults.joins():
+            elif runs and self._faults.coalesces():
                 runs[-1].append(thing)
             else:
                 runs.append([thing])
@@ -133,7 +133,7 @@ class SimulatedWire(Wire):
             self._crash()
 
 
-class _Call(Generic[T]):
+class _WireCall(Generic[T]):
     """A call on its way."""
 
     __slots__ = (

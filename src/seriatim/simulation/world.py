@@ -12,29 +12,29 @@ from seriatim.domain.chat import Chat, ChatType, Membership, Role
 from seriatim.domain.times import iso
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Partition
 from seriatim.ports.message_log import ChatCounter
-from seriatim.simulation.checks.arrivals import first_messages_seen
-from seriatim.simulation.checks.checkers import Ending, judge, judge_quiet
-from seriatim.simulation.checks.ends import live_connections, nothing_left_behind, unfinished
-from seriatim.simulation.checks.history import History
+from seriatim.simulation.checks.final_checks import FinalState, check_final_state, check_quiescence
+from seriatim.simulation.checks.first_messages import check_first_messages
+from seriatim.simulation.checks.history import WorldHistory
+from seriatim.simulation.checks.leftovers import check_leftovers, open_connections, unfinished_tasks
 from seriatim.simulation.clients.device import Device
 from seriatim.simulation.clients.device_faults import DeviceFaults
-from seriatim.simulation.clients.dialer import Network
-from seriatim.simulation.clients.hasty import HastyClient
+from seriatim.simulation.clients.network import Network
+from seriatim.simulation.clients.pipelining_client import PipeliningClient
 from seriatim.simulation.cluster import (
     GROUP,
     PARTITIONS,
     ApiServer,
+    Deployment,
     FanoutServer,
     GatewayServer,
     Server,
-    Site,
-    Stores,
-    servers_of,
+    SharedStores,
+    build_servers,
 )
 from seriatim.simulation.faults.incidents import Incidents
-from seriatim.simulation.faults.local import CHATS, INGESTS, Locality
+from seriatim.simulation.faults.local import CHATS, INGESTS, LocalFaultPlan
 from seriatim.simulation.faults.plan import Faults, profile_named
-from seriatim.simulation.loop import Order, SimulatedLoop, Stuck
+from seriatim.simulation.loop import CallbackOrder, NoProgress, SimulatedLoop
 from seriatim.simulation.process import EPOCH_MS
 from seriatim.simulation.results import ScheduleResult
 from seriatim.simulation.tight_limits import buffer_limit, high_water, tight_limits
@@ -42,19 +42,24 @@ from seriatim.simulation.trace import Trace
 
 T = TypeVar("T")
 
-TROUBLE_S = 20.0  # sends and faults
+FAULTS_S = 20.0  # sends and faults
 QUIET_MAX_S = 170.0  # longer than every server timer that heals something, shorter than the client's own re-sync
 LONG_QUIET_MAX_S = 400.0  # nobody tells of a new membership or a lost message: devices look every five minutes
 SETTLED_S = 50.0  # after this every heartbeat has come round once
 IDLE_S = 3.0  # pipelines end, registrations are removed
-REDIALLED_S = 4.0  # a device that lost its connection has a new one
-UNNOTICED_S = 60.0  # longer than a gateway waits for a pong
-SEEN_S = 65.0  # the bound of first messages, and some seconds for a call that was lost before the world healed
-PROMPT_S = 8.0  # a push takes milliseconds; an own message above a hole is asked for after a few seconds
-LOOK_EVERY_S = 2.0
-FORGETTING = 0.4  # of the events, in worlds whose publishers do not always know a message's predecessor
-FORGETFUL, HASTY, RUDE, POISONED, CROWDED = 0.25, 0.25, 0.3, 0.2, 0.3  # of the worlds; each is drawn on its own
-COPYCATS = 0.03  # of the sends use an id that was used before, mostly by somebody else
+RECONNECTED_S = 4.0  # a device that lost its connection has a new one
+CUT_UNNOTICED_S = 60.0  # longer than a gateway waits for a pong
+FIRST_MESSAGES_S = 65.0  # the bound of first messages, and some seconds for a call lost before the world healed
+PROMPT_DELIVERY_S = 8.0  # a push takes milliseconds; an own message above a hole is asked for after a few seconds
+QUIET_CHECK_EVERY_S = 2.0
+PREDECESSOR_DROP_RATE = 0.4  # of the events, in worlds whose publishers do not always know a message's predecessor
+# Shares of the worlds; each is drawn on its own.
+DROPPING_WORLDS = 0.25  # some events do not name the message before theirs
+PIPELINING_WORLDS = 0.25  # a client sends without waiting for answers
+FALSE_ACK_WORLDS = 0.3  # devices ack what they were never sent
+POISON_WORLDS = 0.2  # the event log holds a record that is no event
+MANY_CHATS_WORLDS = 0.3  # up to three chats
+REUSED_IDS = 0.03  # of the sends use an id that was used before, mostly by somebody else
 
 
 def run_schedule(
@@ -76,19 +81,19 @@ class World:
     def __init__(self, seed: int, profile: str, trace: Trace) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.faults = Faults(Random(seed ^ 0x5E71A71), profile_named(profile), duration_s=TROUBLE_S)
-        order = Order.SHUFFLED if self.faults.shuffled else Order.POSSIBLE
+        self.faults = Faults(Random(seed ^ 0x5E71A71), profile_named(profile), duration_s=FAULTS_S)
+        order = CallbackOrder.SHUFFLED if self.faults.shuffled else CallbackOrder.POSSIBLE
         self.loop = SimulatedLoop(Random(seed ^ 0x0DDBA11), order=order)
         self.trace = trace
-        self.history = History(self.loop, trace)
-        self.stores = Stores(self.history)
-        self.site = Site(self.loop, self.random, self.faults, self.history, trace, self.stores)
-        self.site.crash_and_restart = self._crash_and_restart
-        self.site.forgetting = FORGETTING if self.random.random() < FORGETFUL else 0.0
+        self.history = WorldHistory(self.loop, trace)
+        self.stores = SharedStores(self.history)
+        self.deployment = Deployment(self.loop, self.random, self.faults, self.history, trace, self.stores)
+        self.deployment.crash_and_restart = self._crash_and_restart
+        self.deployment.predecessor_drop_rate = PREDECESSOR_DROP_RATE if self.random.random() < DROPPING_WORLDS else 0.0
         local = self.faults.profile.local
         owners = 1 if self.faults.profile.one_step else INGESTS if local else 1 + self._upto(2)
-        ingests, gateways, fanouts, apis = servers_of(
-            self.site, ingests=owners, gateways=1 + self._upto(2), fanouts=1 + self._upto(2)
+        ingests, gateways, fanouts, apis = build_servers(
+            self.deployment, ingests=owners, gateways=1 + self._upto(2), fanouts=1 + self._upto(2)
         )
         self.servers: list[Server] = [*ingests, *gateways, *fanouts, *apis]
         self.gateways = [server for server in gateways if isinstance(server, GatewayServer)]
@@ -97,14 +102,14 @@ class World:
         self.network = Network(self.loop, self.random, self.faults, self.gateways, self.api, self.history)
         self.device_faults = DeviceFaults(Random(seed ^ 0xDA12C), self.faults)
         self.users = [f"user_{letter}" for letter in "abcd"[: 2 + self._upto(3)]]
-        chats = 1 + self._upto(3 if self.random.random() < CROWDED else 2)
+        chats = 1 + self._upto(3 if self.random.random() < MANY_CHATS_WORLDS else 2)
         self.chats = [f"chat_{number}" for number in range(1, 1 + (CHATS if local else chats))]
         self.devices = self._devices()
         self.incidents = Incidents(self)
         self.sends = 0
         self.created: dict[str, None] = {}  # chats that were created in trouble
-        self.hasty: HastyClient | None = None
-        self.locality = Locality(self) if local else None
+        self.pipelining_client: PipeliningClient | None = None
+        self.locality = LocalFaultPlan(self) if local else None
 
     # --- the schedule -----------------------------------------------------------------------------------------------
 
@@ -116,22 +121,23 @@ class World:
             for device in self.devices:
                 self.at(self.random.random() * 2, device.start)
             self._plan_sends()
-            if self.random.random() < RUDE:
-                self._plan_rudeness()
-            if self.random.random() < POISONED:
-                self.at(TROUBLE_S * self.random.random(), self._poison)
-            if self.random.random() < HASTY:
-                self._plan_haste()
+            if self.random.random() < FALSE_ACK_WORLDS:
+                self._plan_false_acks()
+            if self.random.random() < POISON_WORLDS:
+                self.at(FAULTS_S * self.random.random(), self._poison)
+            if self.random.random() < PIPELINING_WORLDS:
+                self._plan_pipelining_client()
             self.incidents.plan()
             if self.locality is not None:
                 self.locality.plan()
-            self.loop.run_until(TROUBLE_S)
+            self.loop.run_until(FAULTS_S)
             self._heal()
             self._run_until_quiet()
-            judge_quiet(self._ending())  # before anyone says more: a later message may carry an earlier one along
-            self._last_words()
-            self._judge()
-        except Stuck as error:
+            # Before the final sends: a later message may carry an earlier one along.
+            check_quiescence(self._final_state())
+            self._final_sends()
+            self._check_final_state()
+        except NoProgress as error:
             self.history.violate("quiescent_liveness", str(error))
         result = self._result()
         self.loop.close()
@@ -167,24 +173,24 @@ class World:
         at = 1.5
         for number in range(6 + self._upto(12)):
             at += self.random.random() * (0.05 if self.random.random() < 0.6 else 3.0)
-            if at > TROUBLE_S * 0.9:
+            if at > FAULTS_S * 0.9:
                 break
             device = self._one_of(self.devices)
             member_of = [chat for chat in self.chats if device.user_id in self.stores.store.members(chat)]
             if member_of:
                 self.at(at, self._send, device, self._one_of(member_of), f"m{number}")
 
-    def _plan_rudeness(self) -> None:
+    def _plan_false_acks(self) -> None:
         """Now and then a device acks what it was never sent."""
         for _ in range(self._upto(4)):
             device, chat_id = self._one_of(self.devices), self._one_of(self.chats)
-            bogus = 10**15 if self.random.random() < 0.5 else 1 + self._upto(20)
-            self.history.rude[device.user_id] = None
-            self.at(2 + self.random.random() * TROUBLE_S, device.ack_rudely, chat_id, bogus)
+            unseen = 10**15 if self.random.random() < 0.5 else 1 + self._upto(20)
+            self.history.false_ackers[device.user_id] = None
+            self.at(2 + self.random.random() * FAULTS_S, device.ack_unseen, chat_id, unseen)
 
-    def _plan_haste(self) -> None:
+    def _plan_pipelining_client(self) -> None:
         """A client that sends without waiting for answers."""
-        self.hasty = HastyClient(
+        self.pipelining_client = PipeliningClient(
             self.loop,
             self.users[0],
             self._one_of(self.chats),
@@ -192,21 +198,23 @@ class World:
             history=self.history,
             dial=self.network.dial,
         )
-        self.at(1.5 + self.random.random() * TROUBLE_S / 2, self.hasty.process.run, self.hasty.start)
+        self.at(
+            1.5 + self.random.random() * FAULTS_S / 2, self.pipelining_client.process.run, self.pipelining_client.start
+        )
 
     def _poison(self) -> None:
         """Something that is no event gets into the event log."""
         broker = self.stores.broker
         partition = Partition(MESSAGES, self._upto(PARTITIONS[MESSAGES]))
         self.history.poison[partition, broker.end_offsets(MESSAGES)[partition]] = None
-        self.site.note("world", f"poison in {partition.topic}/{partition.number}")
+        self.deployment.note("world", f"poison in {partition.topic}/{partition.number}")
         broker.append(partition, [(b"chat_1", b"{not json", ())], EPOCH_MS)
 
     def _send(self, device: Device, chat_id: str, content: str) -> None:
         self.sends += 1
         waiting = [entry.client_message_id for entry in device.store.outbox()]
         used = [key for chat, key in self.history.sends if chat == chat_id and key not in waiting]
-        if used and self.random.random() < COPYCATS:
+        if used and self.random.random() < REUSED_IDS:
             client_message_id = used[-1]  # whoever used it first keeps it, and so does the first text
         else:
             text = f"{self.random.getrandbits(128):032x}"
@@ -223,12 +231,12 @@ class World:
     def _expect_first_messages(self) -> None:
         """Who is connected from here on must have seen them when the bound is over, whatever became of the pushes."""
         published = {chat_id: list(self.history.published.get(chat_id, ())) for chat_id in self.created}
-        links = [(device, device.link) for device in self.devices if device.link is not None]
-        self.at(self.loop.time() + SEEN_S, first_messages_seen, self.history, published, links)
+        sockets = [(device, device.socket) for device in self.devices if device.socket is not None]
+        self.at(self.loop.time() + FIRST_MESSAGES_S, check_first_messages, self.history, published, sockets)
 
     def _heal(self) -> None:
         """No new trouble; what broke is repaired. From here on everything owed must arrive."""
-        self.site.note("world", "heals")
+        self.deployment.note("world", "heals")
         self._expect_first_messages()
         self.faults.stop()
         self.incidents.end()
@@ -249,53 +257,55 @@ class World:
         patient = self.incidents.churned or self.history.lost
         end = self.loop.time() + (LONG_QUIET_MAX_S if patient else QUIET_MAX_S)
         while self.loop.time() < end:
-            self.loop.run_until(min(self.loop.time() + LOOK_EVERY_S, end))
+            self.loop.run_until(min(self.loop.time() + QUIET_CHECK_EVERY_S, end))
             for device in self.devices:
                 device.process.run(device.resume)
             if self._is_quiet():
                 return
 
-    def _last_words(self) -> None:
+    def _final_sends(self) -> None:
         """In a healthy world a message reaches every device of every member as it happens, not at the next look."""
-        self.loop.run_until(max(self.loop.time(), TROUBLE_S + SETTLED_S))
-        calm = self._slip_away()
-        if all(not device.owes for device in self.devices):
+        self.loop.run_until(max(self.loop.time(), FAULTS_S + SETTLED_S))
+        before = self._change_network()
+        if all(not device.unsettled for device in self.devices):
             for chat_id in self.chats:
                 members = [device for device in self.devices if self._member(device, chat_id)]
                 self._send(self._one_of(members), chat_id, "last words")
-        self.loop.run_until(self.loop.time() + PROMPT_S)
+        self.loop.run_until(self.loop.time() + PROMPT_DELIVERY_S)
         for chat_id in self.chats:
             newest = self.history.newest.get(chat_id, 0)
             for device in self.devices:
                 if self._member(device, chat_id) and device.store.cursor(chat_id) < newest:
                     self.history.violate(
                         "prompt_delivery",
-                        f"{device.name} had not got {chat_id} #{newest} after {PROMPT_S:g} calm seconds",
+                        f"{device.name} had not got {chat_id} #{newest} after {PROMPT_DELIVERY_S:g} calm seconds",
                     )
         self._run_until_quiet()
-        old = unfinished(self.site.nodes, self.gateways)
+        old = unfinished_tasks(self.deployment.ingest_nodes, self.gateways)
         self.loop.run_until(self.loop.time() + IDLE_S)
-        nothing_left_behind(self.history, self.site.nodes, self.gateways, self.stores.registry, calm=calm, old=old)
+        check_leftovers(
+            self.history, self.deployment.ingest_nodes, self.gateways, self.stores.registry, before=before, old=old
+        )
 
-    def _slip_away(self) -> dict[str, None]:
+    def _change_network(self) -> dict[str, None]:
         """A device changes its network without a word and comes back at once, while a gateway believes it still there.
 
         Returns the connections there were. Unless clocks disagree, the old one is closed when the new one comes.
         """
-        calm = live_connections(self.gateways)
+        before = open_connections(self.gateways)
         device = self._one_of(self.devices)
-        if device.link is not None:
-            self.site.note("world", f"{device.name} changes its network")
-            device.link.cut(gateway_after_s=UNNOTICED_S, device_after_s=0.0)
-            self.loop.run_until(self.loop.time() + REDIALLED_S)
-        return calm
+        if device.socket is not None:
+            self.deployment.note("world", f"{device.name} changes its network")
+            device.socket.cut(gateway_after_s=CUT_UNNOTICED_S, device_after_s=0.0)
+            self.loop.run_until(self.loop.time() + RECONNECTED_S)
+        return before
 
     def _member(self, device: Device, chat_id: str) -> bool:
         return device.user_id in self.stores.store.members(chat_id)
 
     def _is_quiet(self) -> bool:
         """Nothing is owed any more, so nothing more can be learned by waiting."""
-        if not self.incidents.over or any(device.owes for device in self.devices):
+        if not self.incidents.over or any(device.unsettled for device in self.devices):
             return False
         if any(counter.dirty_at_ms is not None for counter in self.stores.store.counters.values()):
             return False
@@ -315,14 +325,14 @@ class World:
             if self._member(device, chat_id)
         )
 
-    def _judge(self) -> None:
+    def _check_final_state(self) -> None:
         for failure in self.loop.failures:
             self.history.violate("unhandled_exception", f"{failure.process}: {failure.text}")
-        judge(self._ending())
+        check_final_state(self._final_state())
 
-    def _ending(self) -> Ending:
+    def _final_state(self) -> FinalState:
         lag = self.stores.broker.lag(GROUP)
-        return Ending(
+        return FinalState(
             history=self.history,
             store=self.stores.store,
             devices=[device.report() for device in self.devices],
@@ -361,17 +371,17 @@ class World:
             dial=self.network.dial,
             list_chats=self.network.list_chats,
             faults=self.device_faults,
-            power_lost=self._power_lost,
+            power_lost=self._device_lost_power,
         )
 
-    def _power_lost(self, device: Device) -> None:
+    def _device_lost_power(self, device: Device) -> None:
         """It went dark in the middle of its own step, so the world turns it off."""
-        self.at(self.loop.time(), self._turn_off, device)
+        self.at(self.loop.time(), self._power_off, device)
 
-    def _turn_off(self, device: Device) -> None:
+    def _power_off(self, device: Device) -> None:
         if device.process.alive:
             device.crash()
-            self.at(self.loop.time() + self.device_faults.powerless_s(), self.incidents.revive, device)
+            self.at(self.loop.time() + self.device_faults.power_off_s(), self.incidents.revive, device)
 
     def _crash_and_restart(self, server: Server) -> None:
         server.crash()

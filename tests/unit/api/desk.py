@@ -75,9 +75,9 @@ class Desk:
             self.add_user(user_id, user_id.removeprefix("user_").title())
 
     def add_user(self, user_id: str, display_name: str | None = None) -> str:
-        now, phone = iso(self.bench.now_ms()), f"+4915{len(self.bench.store.identity.users):08d}"
+        now, phone = iso(self.bench.now_ms()), f"+4915{len(self.bench.store.accounts.users):08d}"
         user = User(user_id=user_id, phone_number=phone, display_name=display_name, created_at=now, updated_at=now)
-        self.bench.store.identity.put_user(user, phone_hash(phone))
+        self.bench.store.accounts.put_user(user, phone_hash(phone))
         return user_id
 
     async def ask(

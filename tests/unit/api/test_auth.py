@@ -250,7 +250,7 @@ async def test_R15_a_process_that_dies_after_the_sign_in_leaves_no_sixth_session
     code = await ask_code(rest)
     bench.wire.broken["users"] = OutcomeUnknown("nothing after the sign-in happens any more")
     assert (await rest.verify(code, device=device(5))).status == 503
-    assert sorted(each.device_id for each in bench.store.identity.sessions) == sorted(map(device, range(1, 6)))
+    assert sorted(each.device_id for each in bench.store.accounts.sessions) == sorted(map(device, range(1, 6)))
 
 
 async def test_R15_a_sign_in_that_fails_signs_nobody_out_of_the_store(bench: RestBench, rest: Rest) -> None:
@@ -258,7 +258,7 @@ async def test_R15_a_sign_in_that_fails_signs_nobody_out_of_the_store(bench: Res
     code = await ask_code(rest)
     bench.wire.broken["sign_in"] = OutcomeUnknown("lost before it was applied")
     assert (await rest.verify(code)).status == 503
-    assert [each.session_id for each in bench.store.identity.sessions] == [old["session"]["session_id"]]
+    assert [each.session_id for each in bench.store.accounts.sessions] == [old["session"]["session_id"]]
 
 
 async def test_R15_a_sign_in_that_could_not_make_room_does_so_when_it_is_repeated(bench: RestBench, rest: Rest) -> None:
@@ -277,32 +277,32 @@ async def test_R16_of_two_first_sign_ins_at_once_one_makes_the_user(bench: RestB
     code = await ask_code(rest)
     replies = await asyncio.gather(*[rest.verify(code, device=device(number)) for number in range(4)])
     assert sorted(reply.status for reply in replies) == [201, 401, 401, 401]
-    assert len(bench.store.identity.users) == 1
+    assert len(bench.store.accounts.users) == 1
 
 
 async def test_R17_a_code_is_spent_exactly_when_a_session_is_made(bench: RestBench, rest: Rest) -> None:
     code = await ask_code(rest)
     bench.wire.broken["sign_in"] = OutcomeUnknown("lost before it was applied")
     assert (await rest.verify(code)).status == 503
-    assert not list(bench.store.identity.sessions)
+    assert not list(bench.store.accounts.sessions)
     bench.wire.broken.clear()
     assert (await rest.verify(code)).status == 201
-    stored = bench.store.identity.codes.get(phone_hash(PHONE))
+    stored = bench.store.accounts.codes.get(phone_hash(PHONE))
     assert isinstance(stored, Code)
     assert stored.spent is not None
-    assert [each.session_id for each in bench.store.identity.sessions] == [stored.spent.session_id]
+    assert [each.session_id for each in bench.store.accounts.sessions] == [stored.spent.session_id]
 
 
 async def test_R18_neither_codes_nor_refresh_tokens_are_stored_in_clear(bench: RestBench, rest: Rest) -> None:
     code = await ask_code(rest)
     codes = [code, await ask_code(rest, OTHER_PHONE)]
-    pending = msgspec.json.encode(list(bench.store.identity.codes))
+    pending = msgspec.json.encode(list(bench.store.accounts.codes))
     # One of them may be a part of some number by chance, but not both.
     assert not all(each.encode() in pending for each in codes)
     assert PHONE.encode() not in pending
     signed_in = (await rest.verify(code)).data
     secret = signed_in["tokens"]["refresh_token"].partition(".")[2]
-    for stored in (list(bench.store.identity.codes), list(bench.store.identity.sessions)):
+    for stored in (list(bench.store.accounts.codes), list(bench.store.accounts.sessions)):
         text = msgspec.json.encode(stored)
         assert secret.encode() not in text
         assert base64.b64encode(secret.encode()) not in text

@@ -53,7 +53,7 @@ async def test_names_of_more_people_than_one_batch_holds_are_all_found() -> None
     store, ids = MemoryStore(), [f"user_{number}" for number in range(limits.LOOKUP_KEYS_MAX + 1)]
     for user_id in ids:
         user = User(user_id=user_id, phone_number="+4930123456", display_name=user_id, created_at="", updated_at="")
-        store.identity.put_user(user, user_id)
+        store.accounts.put_user(user, user_id)
     names = DisplayNames(MemoryAccounts(store, Wire()))
     assert await names.of([*ids, *ids, "user_x"]) == {**{each: each for each in ids}, "user_x": None}
     assert await names.missing([*ids, "user_x"]) == ["user_x"]

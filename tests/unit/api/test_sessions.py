@@ -68,7 +68,7 @@ async def test_expired_sessions_are_not_shown(bench: RestBench, rest: Rest) -> N
 
 async def test_a_session_lives_up_to_its_end_and_not_at_it(bench: RestBench, rest: Rest) -> None:
     await rest.sign_in()
-    [session] = list(bench.store.identity.sessions)
+    [session] = list(bench.store.accounts.sessions)
     assert is_active(session, session.expires_at_ms - 1)
     assert not is_active(session, session.expires_at_ms)
 

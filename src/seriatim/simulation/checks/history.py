@@ -17,18 +17,18 @@ from seriatim.ports.event_log import MESSAGES, Partition, Record
 from seriatim.ports.push import Delivery
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.results import Violation
-from seriatim.simulation.stores.tables import StoreWatcher
+from seriatim.simulation.stores.tables import StoreObserver
 from seriatim.simulation.trace import Trace
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-LATELY_S = 8.0  # how long before a write takes effect its conditions may have been read: late, or a frozen process
-PUNCTUAL_S = 0.3  # a late draft may cross the deadline on its way to the plane
+RECENTLY_S = 8.0  # how long before a write takes effect its conditions may have been read: late, or a frozen process
+DEADLINE_SLACK_S = 0.3  # a late draft may cross the deadline on its way to the plane
 
 
-class Exposure(msgspec.Struct, frozen=True):
+class PageRead(msgspec.Struct, frozen=True):
     """A page that a reader was shown: these messages, and no others, between `after` and `through`."""
 
     at: float
@@ -38,7 +38,7 @@ class Exposure(msgspec.Struct, frozen=True):
     page: PrefixPage
 
 
-class Showing(msgspec.Struct, frozen=True):
+class MessageShown(msgspec.Struct, frozen=True):
     """A message that reached a device of this user."""
 
     at: float
@@ -48,7 +48,7 @@ class Showing(msgspec.Struct, frozen=True):
     sequence: int
 
 
-class Progress(msgspec.Struct, frozen=True):
+class CursorAdvance(msgspec.Struct, frozen=True):
     """A device's durable cursor moved."""
 
     at: float
@@ -57,7 +57,7 @@ class Progress(msgspec.Struct, frozen=True):
     cursor: int
 
 
-class History(StoreWatcher):
+class WorldHistory(StoreObserver):
     """Watches the store, the event log, the answers and the devices of one world."""
 
     def __init__(self, loop: SimulatedLoop, trace: Trace) -> None:
@@ -74,9 +74,9 @@ class History(StoreWatcher):
         self.sends: dict[tuple[str, str], list[Draft]] = {}  # several senders may use one id, though they should not
         self.poison: dict[tuple[Partition, int], None] = {}
         self.acks = 0
-        self.exposures: list[Exposure] = []
-        self.showings: list[Showing] = []
-        self.progress: list[Progress] = []
+        self.pages_read: list[PageRead] = []
+        self.messages_shown: list[MessageShown] = []
+        self.cursor_advances: list[CursorAdvance] = []
         self.watermarks: dict[tuple[str, str], int] = {}
         self.cursors: dict[tuple[str, str], int] = {}  # (user, chat) -> furthest device
         self.roles: dict[tuple[str, str], list[tuple[float, Role | None]]] = {}
@@ -85,7 +85,7 @@ class History(StoreWatcher):
         self.counters_lost: dict[str, None] = {}
         self.damaged: dict[str, None] = {}  # chats of which a row could not be read at some time
         self.lost: dict[str, dict[int, Message]] = {}  # by the store itself, after they had been acknowledged
-        self.rude: dict[str, None] = {}  # users whose devices ack what they were never sent
+        self.false_ackers: dict[str, None] = {}  # users whose devices ack what they were never sent
 
     def violate(self, invariant: str, explanation: str) -> None:
         self.violations.append(Violation(invariant=invariant, explanation=explanation, at=self._loop.time()))
@@ -117,7 +117,7 @@ class History(StoreWatcher):
         if self._trace.on:
             self._trace.note(self._loop.time(), "store", f"{slot.chat_id} #{slot.sequence} = {_short(slot)}")
 
-    def forgotten(self, message: Message) -> None:
+    def message_lost(self, message: Message) -> None:
         """The store lost it, and its key, with all that was promised about it; its number stays taken for ever."""
         chat_id, slots = message.chat_id, self.slots[message.chat_id]
         self.lost.setdefault(chat_id, {})[message.sequence] = message
@@ -138,13 +138,13 @@ class History(StoreWatcher):
                 "watermark_bounded",
                 f"{user_id} acked {chat_id} #{sequence}; the newest message is #{self.newest.get(chat_id, 0)}",
             )
-        if sequence > self.cursors.get((user_id, chat_id), 0) and user_id not in self.rude:
+        if sequence > self.cursors.get((user_id, chat_id), 0) and user_id not in self.false_ackers:
             self.violate(
                 "watermark_bounded",
                 f"{user_id}'s watermark in {chat_id} became {sequence}, but no device of theirs has stored more than "
                 f"#{self.cursors.get((user_id, chat_id), 0)} without a gap",
             )
-        if not self._was_member_lately(chat_id, user_id):
+        if not self._was_recently_member(chat_id, user_id):
             self.violate("acks_by_members", f"{user_id} acked {chat_id} #{sequence} and is no member")
         if sequence < self.watermarks.get((user_id, chat_id), 0):
             self.violate("delivery_watermark_monotonic", f"{user_id} in {chat_id} fell to {sequence}")
@@ -159,13 +159,13 @@ class History(StoreWatcher):
         changes = self.roles.get((chat_id, user_id))
         return changes[-1][1] if changes else None
 
-    def _was_member_lately(self, chat_id: str, user_id: str) -> bool:
+    def _was_recently_member(self, chat_id: str, user_id: str) -> bool:
         """Membership is read before the watermark is written, which may be late."""
         changes = self.roles.get((chat_id, user_id), [])
         removed_at = [at for at, role in changes if role is None]
-        return self.role_now(chat_id, user_id) is not None or any(at >= self.now - LATELY_S for at in removed_at)
+        return self.role_now(chat_id, user_id) is not None or any(at >= self.now - RECENTLY_S for at in removed_at)
 
-    def was_outside(self, chat_id: str, user_id: str, *, since: float = 0.0) -> bool:
+    def was_removed(self, chat_id: str, user_id: str, *, since: float = 0.0) -> bool:
         """The user was removed at some time from then on."""
         return any(role is None and at >= since for at, role in self.roles.get((chat_id, user_id), ()))
 
@@ -207,7 +207,7 @@ class History(StoreWatcher):
         first[message.sequence] = message.message_id
         self.highest_published[message.chat_id] = max(highest, message.sequence)
 
-    def addressed(self, delivery: Delivery) -> None:
+    def push_addressed(self, delivery: Delivery) -> None:
         """Fanout sends a message to connections. Its origin has an ack, unless an event does not name it."""
         message = delivery.message
         origins = list(self.origins.get((message.chat_id, message.sequence), ()))
@@ -229,14 +229,14 @@ class History(StoreWatcher):
 
     # --- sends and answers ------------------------------------------------------------------------------------------
 
-    def submitted(self, draft: Draft) -> None:
+    def send_submitted(self, draft: Draft) -> None:
         self.sends.setdefault((draft.chat_id, draft.client_message_id), []).append(draft)
 
-    def unanswered(self, draft: Draft) -> None:
+    def send_overdue(self, draft: Draft) -> None:
         """The durability plane had time until now."""
         self.violate("answered_in_time", f"{draft.chat_id} {draft.client_message_id[:8]} has no answer yet")
 
-    def decided(self, draft: Draft, outcome: Receipt | SeriatimError) -> None:
+    def send_answered(self, draft: Draft, outcome: Receipt | SeriatimError) -> None:
         """The durability plane answered. From a receipt on, nothing may undo it."""
         if self._trace.on:
             text = f"acks #{outcome.sequence}" if isinstance(outcome, Receipt) else f"refuses, {type(outcome).__name__}"
@@ -268,8 +268,8 @@ class History(StoreWatcher):
                 "damage_is_contained", f"{healthy} were refused, and only rows of {list(self.damaged)} cannot be read"
             )
 
-    def exposed(self, user_id: str, chat_id: str, after: int, page: PrefixPage) -> None:
-        self.exposures.append(Exposure(self._loop.time(), user_id, chat_id, after, page))
+    def page_read(self, user_id: str, chat_id: str, after: int, page: PrefixPage) -> None:
+        self.pages_read.append(PageRead(self._loop.time(), user_id, chat_id, after, page))
 
     def refused(self, what: str, error: SeriatimError) -> None:
         """A read or a send failed. The simulated wire begins the text of an error with the store's operation."""
@@ -278,11 +278,11 @@ class History(StoreWatcher):
 
     # --- devices ----------------------------------------------------------------------------------------------------
 
-    def shown(self, user_id: str, device: str, chat_id: str, sequence: int) -> None:
-        self.showings.append(Showing(self._loop.time(), user_id, device, chat_id, sequence))
+    def message_shown(self, user_id: str, device: str, chat_id: str, sequence: int) -> None:
+        self.messages_shown.append(MessageShown(self._loop.time(), user_id, device, chat_id, sequence))
 
-    def advanced(self, user_id: str, device: str, chat_id: str, cursor: int) -> None:
-        self.progress.append(Progress(self._loop.time(), device, chat_id, cursor))
+    def cursor_advanced(self, user_id: str, device: str, chat_id: str, cursor: int) -> None:
+        self.cursor_advances.append(CursorAdvance(self._loop.time(), device, chat_id, cursor))
         key = (user_id, chat_id)
         self.cursors[key] = max(cursor, self.cursors.get(key, 0))
 

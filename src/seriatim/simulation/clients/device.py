@@ -19,10 +19,10 @@ from seriatim.protocol.frames import (
     ServerFrame,
     SyncRequest,
 )
-from seriatim.simulation.checks.checkers import DeviceReport
-from seriatim.simulation.checks.history import History
+from seriatim.simulation.checks.final_checks import DeviceReport
+from seriatim.simulation.checks.history import WorldHistory
 from seriatim.simulation.clients.device_faults import Decision, DeviceFaults, PowerLost
-from seriatim.simulation.clients.link import Link
+from seriatim.simulation.clients.socket import SimulatedSocket
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.trace import Trace
@@ -30,11 +30,16 @@ from seriatim.simulation.trace import Trace
 P = ParamSpec("P")
 
 
-class RecordingStore(MemoryClientStore):
+class DeviceStore(MemoryClientStore):
     """A device's disk. It outlives crashes and notes when what was stored. Power may go before any write."""
 
     def __init__(
-        self, user_id: str, device: str, history: History, now: Callable[[], float], before_write: Callable[[], None]
+        self,
+        user_id: str,
+        device: str,
+        history: WorldHistory,
+        now: Callable[[], float],
+        before_write: Callable[[], None],
     ) -> None:
         super().__init__()
         self._user_id = user_id
@@ -54,7 +59,7 @@ class RecordingStore(MemoryClientStore):
         moved = sequence > self.cursor(chat_id)
         super().advance_cursor(chat_id, sequence)
         if moved:
-            self._history.advanced(self._user_id, self._device, chat_id, sequence)
+            self._history.cursor_advanced(self._user_id, self._device, chat_id, sequence)
 
     def outbox_add(self, entry: OutboxEntry) -> None:
         self._before_write()
@@ -83,7 +88,7 @@ class Device:
         *,
         device_id: str,
         random: Random,
-        history: History,
+        history: WorldHistory,
         trace: Trace,
         dial: Callable[["Device"], None],
         list_chats: Callable[["Device"], None],
@@ -93,8 +98,8 @@ class Device:
         self.name = name
         self.user_id = user_id
         self.device_id = device_id
-        self.link: Link | None = None
-        self.store = RecordingStore(user_id, name, history, loop.time, faults.before_write)
+        self.socket: SimulatedSocket | None = None
+        self.store = DeviceStore(user_id, name, history, loop.time, faults.before_write)
         self.delivered: dict[str, list[int]] = {}
         self._loop = loop
         self._random = random
@@ -104,12 +109,12 @@ class Device:
         self._list_chats = list_chats
         self._faults = faults
         self._power_lost = power_lost
-        self._dark = False
+        self._powered_off = False
         self.process = Process(loop, name, random=random)
         self.session = ClientSession(self.store, random.random)
         self._timer_at: float | None = None
-        self._linked_at = 0.0
-        self._views: dict[str, LinkView] = {}
+        self._connected_at = 0.0
+        self._views: dict[str, ConnectionView] = {}
 
     # --- what the world does to it ----------------------------------------------------------------------------------
 
@@ -121,29 +126,29 @@ class Device:
             self._note(f"sends {chat_id} {client_message_id[:8]} {content!r}")
             self._dispatch(self.session.send, chat_id, client_message_id, content, self._now())
 
-    def ack_rudely(self, chat_id: str, sequence: int) -> None:
-        if self.link is not None:
+    def ack_unseen(self, chat_id: str, sequence: int) -> None:
+        if self.socket is not None:
             self._note(f"acks {chat_id} #{sequence}, which it may never have seen")
-            self.link.send(encode(Ack(chat_id=chat_id, last_acked_sequence=sequence)))
+            self.socket.send(encode(Ack(chat_id=chat_id, last_acked_sequence=sequence)))
 
     def sync_again(self) -> None:
         """The client's periodic sync, which no world lives to see while things go wrong, comes round."""
-        if self.session.state in (ClientState.SYNCING, ClientState.READY) and not self._dark:
+        if self.session.state in (ClientState.SYNCING, ClientState.READY) and not self._powered_off:
             self.session._alarms.set(SessionTimer.RESYNC, self._now())
             self._dispatch(self.session.timer, self._now())
 
     def crash(self) -> None:
         """Power off: the session is gone, the disk stays."""
         self.process.crash()
-        if self.link is not None:
-            self.link.cut(gateway_after_s=self._random.random() * 2, device_after_s=0.0)
-            self.link = None
+        if self.socket is not None:
+            self.socket.cut(gateway_after_s=self._random.random() * 2, device_after_s=0.0)
+            self.socket = None
 
     def restart(self) -> None:
         self.process = self.process.restart(random=self._random)
         self.session = ClientSession(self.store, self._random.random)
         self._timer_at = None
-        self._dark = False
+        self._powered_off = False
         self.start()
 
     def resume(self) -> None:
@@ -153,28 +158,28 @@ class Device:
 
     # --- what the network tells it ----------------------------------------------------------------------------------
 
-    def linked(self, link: Link) -> None:
-        if link.gone:  # a device that stood still hears of the end before the beginning
+    def socket_opened(self, socket: SimulatedSocket) -> None:
+        if socket.gone:  # a device that stood still hears of the end before the beginning
             self.refused()
             return
-        self.link = link
-        self._linked_at = self._now()
+        self.socket = socket
+        self._connected_at = self._now()
         self._views = {}
         self._dispatch(self.session.connected, self._now())
 
     def refused(self) -> None:
         self._dispatch(self.session.disconnected, self._now())
 
-    def frame_arrived(self, link: Link, frame: bytes) -> None:
-        if link is not self.link:
+    def frame_arrived(self, socket: SimulatedSocket, frame: bytes) -> None:
+        if socket is not self.socket:
             return
         decoded = decode_server_frame(frame)
         self._observe(decoded)
         self._dispatch(self.session.received, decoded, self._now())
 
-    def link_closed(self, link: Link) -> None:
-        if link is self.link:
-            self.link = None
+    def socket_closed(self, socket: SimulatedSocket) -> None:
+        if socket is self.socket:
+            self.socket = None
             self._note("is disconnected")
             self._dispatch(self.session.disconnected, self._now())
 
@@ -188,12 +193,12 @@ class Device:
 
     def _dispatch(self, event: Callable[P, list[Action]], *args: P.args, **kwargs: P.kwargs) -> None:
         """Hands an event to the session and performs what it returns, unless power is lost during one of its writes."""
-        if self._dark:
+        if self._powered_off:
             return
         try:
             actions = event(*args, **kwargs)
         except PowerLost:
-            self._dark = True
+            self._powered_off = True
             self._note("loses power before a write")
             self._power_lost(self)
         else:
@@ -203,42 +208,42 @@ class Device:
         for action in actions:
             match action:
                 case Transmit(frame=frame):
-                    if self.link is not None:
-                        self.link.send(encode(frame))
+                    if self.socket is not None:
+                        self.socket.send(encode(frame))
                     if isinstance(frame, SyncRequest):
-                        self._view(frame.chat_id).asked_again()
+                        self._view(frame.chat_id).sync_requested()
                 case Deliver(message=message):
                     self.delivered.setdefault(message.chat_id, []).append(message.sequence)
                     self._note(f"has {message.chat_id} #{message.sequence} {message.content!r}")
                 case Connect():
                     self._dial(self)
                 case Disconnect():
-                    self._hang_up()
+                    self._close_socket()
                 case ListChats():
                     self._list_chats(self)
                 case Stopped(reason=reason):
                     self._note(f"stays away: {reason}")
                 case Failed():
-                    self._consider(action)
+                    self._decide_later(action)
                 case _:
                     pass
         self._set_timer()
 
-    def _consider(self, failed: Failed) -> None:
+    def _decide_later(self, failed: Failed) -> None:
         decision = self._faults.decision()
         if decision is not Decision.KEEP:
-            self.process.call_later(self._faults.considers_s(), self._decide, failed, decision)
+            self.process.call_later(self._faults.decision_delay_s(), self._decide, failed, decision)
 
     def _decide(self, failed: Failed, decision: Decision) -> None:
         self._note(f"{decision} {failed.chat_id} {failed.client_message_id[:8]}")
         answer = self.session.discard if decision is Decision.DISCARD else self.session.resend
         self._dispatch(answer, failed.chat_id, failed.client_message_id, self._now())
 
-    def _hang_up(self) -> None:
-        if self.link is None:
+    def _close_socket(self) -> None:
+        if self.socket is None:
             self.process.call_soon(self.refused)
         else:
-            self.link.hang_up()
+            self.socket.close_by_client()
 
     def _set_timer(self) -> None:
         due = self.session.next_timer()
@@ -260,21 +265,21 @@ class Device:
             self._note(f"<- {_described(frame)}")
         match frame:
             case MessageFrame(chat_id=chat_id, sequence=sequence):
-                self._history.shown(self.user_id, self.name, chat_id, sequence)
+                self._history.message_shown(self.user_id, self.name, chat_id, sequence)
                 self._view(chat_id).pushed(sequence)
             case MessageBatch(chat_id=chat_id, messages=messages, has_more=has_more):
                 for item in messages:
-                    self._history.shown(self.user_id, self.name, chat_id, item.sequence)
+                    self._history.message_shown(self.user_id, self.name, chat_id, item.sequence)
                 self._view(chat_id).paged([item.sequence for item in messages], complete=not has_more)
             case MessageAck(chat_id=chat_id, sequence=sequence):
                 self._view(chat_id).acked(sequence)
             case _:
                 pass
 
-    def _view(self, chat_id: str) -> "LinkView":
+    def _view(self, chat_id: str) -> "ConnectionView":
         view = self._views.get(chat_id)
         if view is None:
-            view = self._views[chat_id] = LinkView(self, chat_id, self._history, since=self._linked_at)
+            view = self._views[chat_id] = ConnectionView(self, chat_id, self._history, since=self._connected_at)
         return view
 
     def _note(self, text: str) -> None:
@@ -282,7 +287,7 @@ class Device:
             self._trace.note(self._loop.time(), self.process.lane, text)
 
     @property
-    def owes(self) -> bool:
+    def unsettled(self) -> bool:
         """Not ready, or with something unsent that may still go out."""
         return self.session.state is not ClientState.READY or any(
             entry.failed_code is None for entry in self.store.outbox()
@@ -303,10 +308,10 @@ class Device:
         )
 
 
-class LinkView:
+class ConnectionView:
     """What one connection was shown of one chat. Once synced, nothing may be skipped on it and nothing comes twice."""
 
-    def __init__(self, device: Device, chat_id: str, history: History, *, since: float) -> None:
+    def __init__(self, device: Device, chat_id: str, history: WorldHistory, *, since: float) -> None:
         self._device = device
         self._chat_id = chat_id
         self._history = history
@@ -315,7 +320,7 @@ class LinkView:
         self._seen: dict[int, None] = {}
         self._pushed: dict[int, None] = {}  # since the last sync was asked for
 
-    def asked_again(self) -> None:
+    def sync_requested(self) -> None:
         """A sync may repeat what was sent, and what was sent before it may still be on its way."""
         self._pushed = {}
 
@@ -328,7 +333,7 @@ class LinkView:
         self._seen[sequence] = None
 
     def pushed(self, sequence: int) -> None:
-        if self._history.was_outside(self._chat_id, self._device.user_id, since=self._since):
+        if self._history.was_removed(self._chat_id, self._device.user_id, since=self._since):
             self._floor = None  # a removal ends what a sync began, and the page may have been read before it
         if self._floor is not None:
             self._check(sequence)

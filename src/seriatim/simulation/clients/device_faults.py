@@ -8,8 +8,8 @@ from random import Random
 
 from seriatim.simulation.faults.plan import Faults
 
-POWERLESS_S = 3.0  # at most, until the device starts again
-CONSIDERS_S = 3.0  # at most, until a user has decided about a refusal
+POWER_OFF_MAX_S = 3.0  # at most, until the device starts again
+DECISION_MAX_S = 3.0  # at most, until a user has decided about a refusal
 
 
 class PowerLost(Exception):
@@ -38,8 +38,8 @@ class DeviceFaults:
             self._faults.count("power lost before a write")
             raise PowerLost
 
-    def powerless_s(self) -> float:
-        return 0.05 + POWERLESS_S * self._random.random()
+    def power_off_s(self) -> float:
+        return 0.05 + POWER_OFF_MAX_S * self._random.random()
 
     def decision(self) -> Decision:
         if not self._faults.active:
@@ -47,5 +47,5 @@ class DeviceFaults:
         chance = self._random.random()
         return Decision.DISCARD if chance < 0.5 else Decision.RESEND if chance < 0.75 else Decision.KEEP
 
-    def considers_s(self) -> float:
-        return CONSIDERS_S * self._random.random() * self._random.random()
+    def decision_delay_s(self) -> float:
+        return DECISION_MAX_S * self._random.random() * self._random.random()

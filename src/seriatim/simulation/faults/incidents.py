@@ -71,8 +71,8 @@ class Incidents:
             if server.process is not None:
                 world.stores.channels.restore(server.process.lane)
         for device in world.devices:
-            if device.link is not None:
-                device.link.read_on()
+            if device.socket is not None:
+                device.socket.resume_reading()
 
     def _happen(self, incident: Incident) -> None:
         world = self._world
@@ -81,7 +81,7 @@ class Incidents:
         done = self._do[incident.kind](incident)
         if done is not None:
             world.faults.count(incident.kind.value)
-            world.site.note("world", done)
+            world.deployment.note("world", done)
 
     # --- processes --------------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Incidents:
         lost = self._newest_settled(chat_id, int(incident.amount * LOST_SLOTS_MAX)) if incident.amount > 0 else []
         for message in lost:
             _lose(world.stores.store, message)
-            world.history.forgotten(message)
+            world.history.message_lost(message)
         world.stores.store.unreadable.pop(chat_id, None)
         world.stores.store.lose_counter(chat_id)
         world.history.counters_lost[chat_id] = None
@@ -211,9 +211,11 @@ class Incidents:
         while chat_id not in world.stores.store.counters:
             try:
                 repair = await repairer.repair(chat_id)
-                world.site.note("operator", f"repaired {chat_id}: counter {repair.allocated}, sealed {repair.sealed}")
+                world.deployment.note(
+                    "operator", f"repaired {chat_id}: counter {repair.allocated}, sealed {repair.sealed}"
+                )
             except SeriatimError as error:
-                world.site.note("operator", f"{chat_id}: {error}")
+                world.deployment.note("operator", f"{chat_id}: {error}")
         self._repairs -= 1
 
     # --- people -----------------------------------------------------------------------------------------------------
@@ -243,7 +245,7 @@ class Incidents:
             else:
                 await members.remove(chat_id, user, by=owner)
         except SeriatimError as error:
-            self._world.site.note("api", f"{chat_id} {user}: {error}")
+            self._world.deployment.note("api", f"{chat_id} {user}: {error}")
 
     def _create_chat(self, incident: Incident) -> str | None:
         """The first user creates a chat with all others, and says something there: nothing but a push announces it."""
@@ -270,25 +272,25 @@ class Incidents:
         try:
             await catalog.create_group(chat, world.users[1:], now_ms=now_ms, timeout_s=limits.API_TIMEOUT_S)
         except SeriatimError as error:
-            world.site.note("api", f"{chat.chat_id}: {error}")
+            world.deployment.note("api", f"{chat.chat_id}: {error}")
             return
         world.at(world.loop.time(), world.chat_created, chat.chat_id)
 
     def _slow_reader(self, incident: Incident) -> str | None:
         device = _one_of(self._world.devices, incident)
-        link = device.link
-        if link is None or not device.process.alive:
+        socket = device.socket
+        if socket is None or not device.process.alive:
             return None
-        link.reading = False
-        self._later(incident, link.read_on)
+        socket.reading = False
+        self._later(incident, socket.resume_reading)
         return f"{device.name} stops reading for {incident.duration_s:.2f} s"
 
     def _reconnect(self, incident: Incident) -> str | None:
         device = _one_of(self._world.devices, incident)
-        if device.link is None:
+        if device.socket is None:
             return None
         random = self._world.random
-        device.link.cut(gateway_after_s=DETECTION_S * random.random(), device_after_s=DETECTION_S * random.random())
+        device.socket.cut(gateway_after_s=DETECTION_S * random.random(), device_after_s=DETECTION_S * random.random())
         return f"{device.name}'s connection is cut"
 
     def _sync_again(self, incident: Incident) -> str | None:

@@ -17,7 +17,7 @@ from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.message_log import Lookup
 from seriatim.protocol.codec import decode_server_frame, encode
 from seriatim.protocol.frames import ConnectionEstablished, ErrorFrame, SendMessage
-from seriatim.simulation.clients.link import Link
+from seriatim.simulation.clients.socket import SimulatedSocket
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.stores.message_log import MemoryMessageLog
@@ -53,7 +53,7 @@ class LocalFault(StrEnum):
         return self in (LocalFault.CRASHES, LocalFault.FREEZES, LocalFault.ANSWERS_NOTHING)
 
 
-class Locality:
+class LocalFaultPlan:
     """The fault of one world, who depends on it, and who writes."""
 
     def __init__(self, world: "World") -> None:
@@ -62,8 +62,8 @@ class Locality:
         self.kind = kinds[int(random.random() * len(kinds))]
         self.chat_id = world.chats[0]
         self._world = world
-        self._names = [node.name for node in world.site.nodes]
-        self._node = next(node for node in world.site.nodes if node.name == self._owner(self.chat_id))
+        self._names = [node.name for node in world.deployment.ingest_nodes]
+        self._node = next(node for node in world.deployment.ingest_nodes if node.name == self._owner(self.chat_id))
         self._pace_s = CALM_PACES_S[0] + (CALM_PACES_S[1] - CALM_PACES_S[0]) * random.random()
 
     def plan(self) -> None:
@@ -92,7 +92,7 @@ class Locality:
     def _writer(self, name: str, chat_id: str, pace_s: float) -> None:
         world = self._world
         user_id = world.users[0]
-        writer = Writer(world.loop, name, user_id, chat_id, pace_s, world.random, world.network.dial, self.refused)
+        writer = ChatWriter(world.loop, name, user_id, chat_id, pace_s, world.random, world.network.dial, self.refused)
         world.at(1.0 + world.random.random() / 2, writer.process.run, writer.start)
 
     # --- what fails ---------------------------------------------------------------------------------------------------
@@ -100,19 +100,19 @@ class Locality:
     def _begin(self) -> None:
         world = self._world
         world.faults.count(self.kind.value)
-        world.site.note("world", f"{self.kind}: {self._node.name}, {self.chat_id}")
+        world.deployment.note("world", f"{self.kind}: {self._node.name}, {self.chat_id}")
         if self.kind is LocalFault.CRASHES:
             self._crash(self._server())
         elif self.kind is LocalFault.FREEZES:
             self._freeze(self._server().process)
         elif self.kind is LocalFault.ANSWERS_NOTHING:
-            self._node.mute = True
+            self._node.answers_nothing = True
         else:
-            world.site.bad_chat = self.chat_id, self.kind
+            world.deployment.faulty_chat = self.chat_id, self.kind
 
     def end(self) -> None:
-        self._node.mute = False
-        self._world.site.bad_chat = None
+        self._node.answers_nothing = False
+        self._world.deployment.faulty_chat = None
 
     def _server(self) -> "Server":
         return next(server for server in self._world.servers if server.name == self._node.name)
@@ -135,18 +135,18 @@ class Locality:
             process.resume()
 
 
-class BadChatLog(MemoryMessageLog):
+class FaultyChatLog(MemoryMessageLog):
     """The message log of a world in which the lookups of one chat go wrong."""
 
-    def __init__(self, store: MemoryStore, wire: Wire, random: Random, bad: "Callable[[], BadChat | None]") -> None:
+    def __init__(self, store: MemoryStore, wire: Wire, random: Random, bad: "Callable[[], FaultyChat | None]") -> None:
         super().__init__(store, wire)
         self._random = random
-        self._bad = bad
+        self._faulty_chat = bad
 
     @property
     def transaction_items_max(self) -> int:
         """An overloaded chat stores one message at a time."""
-        bad = self._bad()
+        bad = self._faulty_chat()
         return (
             ONE_MESSAGE_ITEMS if bad is not None and bad[1] is LocalFault.OVERLOADED else super().transaction_items_max
         )
@@ -154,7 +154,7 @@ class BadChatLog(MemoryMessageLog):
     async def lookup(
         self, chat_id: str, client_message_ids: Sequence[str], user_ids: Sequence[str], *, timeout_s: float
     ) -> Lookup:
-        bad = self._bad()
+        bad = self._faulty_chat()
         if bad is not None and bad[0] == chat_id:
             if bad[1] is LocalFault.UNREADABLE:
                 raise InternalError("a row of the store is not what this release writes")
@@ -167,10 +167,10 @@ class BadChatLog(MemoryMessageLog):
         return await super().lookup(chat_id, client_message_ids, user_ids, timeout_s=timeout_s)
 
 
-BadChat = tuple[str, LocalFault]
+FaultyChat = tuple[str, LocalFault]
 
 
-class Writer:
+class ChatWriter:
     """Sends to one chat at its pace, whatever comes back, and reports refusals. It keeps nothing."""
 
     def __init__(
@@ -181,13 +181,13 @@ class Writer:
         chat_id: str,
         pace_s: float,
         random: Random,
-        dial: Callable[["Writer"], None],
+        dial: Callable[["ChatWriter"], None],
         refused: Callable[[str, str, float], None],
     ) -> None:
         self.name = self.device_id = name
         self.user_id = user_id
         self.process = Process(loop, name, random=random)
-        self.link: Link | None = None
+        self.socket: SimulatedSocket | None = None
         self._chat_id = chat_id
         self._pace_s = pace_s
         self._random = random
@@ -197,13 +197,13 @@ class Writer:
     def start(self) -> None:
         self._dial(self)
 
-    def linked(self, link: Link) -> None:
-        self.link = link
+    def socket_opened(self, socket: SimulatedSocket) -> None:
+        self.socket = socket
 
     def refused(self) -> None:
         self.process.call_later(1.0, self.start)
 
-    def frame_arrived(self, link: Link, frame: bytes) -> None:
+    def frame_arrived(self, socket: SimulatedSocket, frame: bytes) -> None:
         match decode_server_frame(frame):
             case ConnectionEstablished():
                 self._write()
@@ -212,13 +212,13 @@ class Writer:
             case _:
                 pass
 
-    def link_closed(self, link: Link) -> None:
-        self.link = None
+    def socket_closed(self, socket: SimulatedSocket) -> None:
+        self.socket = None
 
     def _write(self) -> None:
-        if self.link is None or self.process.clock.monotonic() > WRITES_UNTIL_S:
+        if self.socket is None or self.process.clock.monotonic() > WRITES_UNTIL_S:
             return
         text = f"{self._random.getrandbits(128):032x}"
         client_message_id = f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
-        self.link.send(encode(SendMessage(client_message_id=client_message_id, chat_id=self._chat_id, content=text)))
+        self.socket.send(encode(SendMessage(client_message_id=client_message_id, chat_id=self._chat_id, content=text)))
         self.process.call_later(self._pace_s * (0.5 + self._random.random()), self._write)

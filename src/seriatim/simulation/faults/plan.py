@@ -9,7 +9,15 @@ from random import Random
 
 import msgspec
 
-from seriatim.simulation.faults.profiles import PROFILES, Incident, IncidentKind, Profile, WireKind, WireRates, drawn
+from seriatim.simulation.faults.profiles import (
+    PROFILES,
+    FaultProfile,
+    Incident,
+    IncidentKind,
+    WireKind,
+    WireRates,
+    profile_of_seed,
+)
 
 _QUIET = WireRates()
 # Transactions and updates collide with each other; reads do not.
@@ -35,15 +43,15 @@ class Fault(StrEnum):
 class Faults:
     """The plan for one seed. After `stop` every draw is healthy."""
 
-    def __init__(self, random: Random, profile: Profile, *, duration_s: float) -> None:
+    def __init__(self, random: Random, profile: FaultProfile, *, duration_s: float) -> None:
         self._random = random
-        self.profile = drawn(profile, random)
+        self.profile = profile_of_seed(profile, random)
         self.active = True
         self.counts: dict[str, int] = {}
         self.shuffled = random.random() < self.profile.shuffled
         self.incidents = _draw_incidents(random, self.profile, duration_s)
-        self._steps: Mapping[WireKind, _Steps] = {
-            kind: _steps(self.profile.wires.get(kind, _QUIET), self.profile.crash_in_call) for kind in WireKind
+        self._thresholds: Mapping[WireKind, _FaultThresholds] = {
+            kind: _thresholds(self.profile.wires.get(kind, _QUIET), self.profile.crash_in_call) for kind in WireKind
         }
         self._tails = {kind: self.profile.wires.get(kind, _QUIET).tail for kind in WireKind}
         self._outage_until: dict[WireKind, float] = {}
@@ -55,7 +63,7 @@ class Faults:
     def count(self, kind: str) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
 
-    def fate(self, kind: WireKind, operation: str, now: float) -> Fault | None:
+    def draw_fault(self, kind: WireKind, operation: str, now: float) -> Fault | None:
         """What happens to this call; None for most."""
         if not self.active:
             return None
@@ -63,10 +71,10 @@ class Faults:
         if self._outage_until and now < self._outage_until.get(kind, 0.0):
             fault = _in_outage(chance)
         else:
-            steps = self._steps[kind]
-            if chance >= steps.total:
+            thresholds = self._thresholds[kind]
+            if chance >= thresholds.total:
                 return None
-            fault = next(each for bound, each in steps.bounds if chance < bound)
+            fault = next(each for bound, each in thresholds.bounds if chance < bound)
         if fault is Fault.CONFLICT and operation not in _WRITES:
             fault = Fault.THROTTLED
         self.count(fault.value)
@@ -111,7 +119,7 @@ class Faults:
             self.count("push lost")
         return lost
 
-    def joins(self) -> bool:
+    def coalesces(self) -> bool:
         """Whether a push arrives together with the one before it. Not a fault: as networks do."""
         return self._happens(0.5)
 
@@ -138,7 +146,7 @@ class Faults:
         return rate > 0.0 and self._random.random() < rate
 
 
-def profile_named(name: str) -> Profile:
+def profile_named(name: str) -> FaultProfile:
     """Raises KeyError for an unknown name."""
     return PROFILES[name]
 
@@ -153,14 +161,14 @@ _LEGS_S: Mapping[WireKind, tuple[float, float]] = {
 }
 
 
-class _Steps(msgspec.Struct, frozen=True):
+class _FaultThresholds(msgspec.Struct, frozen=True):
     """Cumulated rates, so that one draw decides among all faults."""
 
     bounds: tuple[tuple[float, Fault], ...]
     total: float
 
 
-def _steps(rates: WireRates, crash: float) -> _Steps:
+def _thresholds(rates: WireRates, crash: float) -> _FaultThresholds:
     bounds: list[tuple[float, Fault]] = []
     total = 0.0
     for rate, fault in (
@@ -176,7 +184,7 @@ def _steps(rates: WireRates, crash: float) -> _Steps:
         if rate > 0.0:
             total += rate
             bounds.append((total, fault))
-    return _Steps(tuple(bounds), total)
+    return _FaultThresholds(tuple(bounds), total)
 
 
 def _in_outage(chance: float) -> Fault:
@@ -190,7 +198,7 @@ def _in_outage(chance: float) -> Fault:
 _LATER_KINDS = (IncidentKind.SYNC, IncidentKind.NEW_CHAT, IncidentKind.UNREADABLE)
 
 
-def _draw_incidents(random: Random, profile: Profile, duration_s: float) -> tuple[Incident, ...]:
+def _draw_incidents(random: Random, profile: FaultProfile, duration_s: float) -> tuple[Incident, ...]:
     incidents = []
     for kind in IncidentKind:
         expected = profile.per_minute.get(kind, 0.0) * duration_s / 60.0
@@ -211,6 +219,6 @@ def _draw_incidents(random: Random, profile: Profile, duration_s: float) -> tupl
     return tuple(sorted(incidents, key=lambda incident: incident.at))
 
 
-def _outage_wire(profile: Profile, chance: float) -> WireKind:
+def _outage_wire(profile: FaultProfile, chance: float) -> WireKind:
     kinds = profile.outages or tuple(WireKind)
     return kinds[int(chance * len(kinds))]

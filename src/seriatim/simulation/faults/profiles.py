@@ -84,7 +84,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     wire: WireKind | None = None
 
 
-class Profile(msgspec.Struct, frozen=True, kw_only=True):
+class FaultProfile(msgspec.Struct, frozen=True, kw_only=True):
     """Chances and frequencies. What is left out does not happen."""
 
     name: str
@@ -110,11 +110,11 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
 _CALM_WIRES = {kind: WireRates(tail=0.002) for kind in WireKind}
 _LOSSY = WireRates(lost_request=0.01, lost_response=0.015, late=0.01, reset=0.01, tail=0.03)
 
-PROFILES: Mapping[str, Profile] = {
+PROFILES: Mapping[str, FaultProfile] = {
     profile.name: profile
     for profile in (
-        Profile(name="calm", summary="nothing fails", wires=_CALM_WIRES, shuffled=0.5),
-        Profile(
+        FaultProfile(name="calm", summary="nothing fails", wires=_CALM_WIRES, shuffled=0.5),
+        FaultProfile(
             name="network",
             summary="requests, answers and pushes are late or lost; sends reach the wrong process; clients reconnect",
             wires=dict.fromkeys(WireKind, _LOSSY),
@@ -123,7 +123,7 @@ PROFILES: Mapping[str, Profile] = {
             misroute=0.05,
             tail_s=3.0,
         ),
-        Profile(
+        FaultProfile(
             name="crashes",
             summary="processes die between any two steps, freeze, and come back",
             wires=_CALM_WIRES,
@@ -131,7 +131,7 @@ PROFILES: Mapping[str, Profile] = {
             crash_in_call=0.002,
             power_loss=0.01,
         ),
-        Profile(
+        FaultProfile(
             name="store",
             summary="the store throttles, conflicts, times out, shows commits half done, and has rows it cannot read",
             wires={
@@ -154,7 +154,7 @@ PROFILES: Mapping[str, Profile] = {
             misroute=0.05,
             tail_s=2.0,
         ),
-        Profile(
+        FaultProfile(
             name="events",
             summary="the event log is down at times, keeps only part of an append, and rebalances",
             wires={
@@ -168,7 +168,7 @@ PROFILES: Mapping[str, Profile] = {
             cut=0.05,
             tail_s=4.0,
         ),
-        Profile(
+        FaultProfile(
             name="redis",
             summary="the directory is wiped, pushes are lost, subscriptions break; a chat is created meanwhile",
             wires={
@@ -185,20 +185,20 @@ PROFILES: Mapping[str, Profile] = {
             outages=(WireKind.DIRECTORY, WireKind.PUSH),
             push_loss=0.15,
         ),
-        Profile(
+        FaultProfile(
             name="members",
             summary="people join and leave while messages are on their way",
             wires={kind: WireRates(lost_response=0.005, late=0.005, tail=0.05) for kind in WireKind},
             per_minute={IncidentKind.MEMBERSHIP: 40.0, IncidentKind.RECONNECT: 6.0, IncidentKind.WIPE: 1.0},
             tail_s=2.0,
         ),
-        Profile(
+        FaultProfile(
             name="churn",
             summary="people come and go all the time, reconnect often, and the store is slow to answer",
             wires={**_CALM_WIRES, WireKind.STORE: WireRates(tail=0.15)},
             per_minute={IncidentKind.MEMBERSHIP: 80.0, IncidentKind.RECONNECT: 20.0},
         ),
-        Profile(
+        FaultProfile(
             name="regret",
             summary="people come and go, answers are late, clients send again soon, users give up what was refused",
             wires={
@@ -211,20 +211,20 @@ PROFILES: Mapping[str, Profile] = {
             push_loss=0.2,
             tail_s=3.0,
         ),
-        Profile(
+        FaultProfile(
             name="slow",
             summary="clients stop reading for a while",
             wires=_CALM_WIRES,
             per_minute={IncidentKind.SLOW_READER: 12.0, IncidentKind.RECONNECT: 4.0},
             push_loss=0.02,
         ),
-        Profile(
+        FaultProfile(
             name="counter",
             summary="a chat's counter row is lost and repaired",
             wires={kind: WireRates(lost_response=0.005, late=0.005, tail=0.02) for kind in WireKind},
             per_minute={IncidentKind.COUNTER_LOSS: 4.0, IncidentKind.CRASH: 2.0},
         ),
-        Profile(
+        FaultProfile(
             name="restore",
             summary="chats lose their counter and newest messages while clients sync and the event log repeats itself",
             wires={**_CALM_WIRES, WireKind.PUSH: WireRates(tail=0.2), WireKind.STORE: WireRates(tail=0.1)},
@@ -236,7 +236,7 @@ PROFILES: Mapping[str, Profile] = {
             },
             tail_s=2.0,
         ),
-        Profile(
+        FaultProfile(
             name="clocks",
             summary="wall clocks disagree and jump, processes freeze",
             wires={kind: WireRates(late=0.005, tail=0.03) for kind in WireKind},
@@ -245,14 +245,14 @@ PROFILES: Mapping[str, Profile] = {
             misroute=0.05,
             tail_s=2.0,
         ),
-        Profile(
+        FaultProfile(
             name="local",
             summary="one ingest, one chat or one row fails and nothing else, while many write to what depends on it",
             wires=_CALM_WIRES,
             local=True,
         ),
-        Profile(name=MIXED, summary="each seed draws its own mixture of all the others"),
-        Profile(
+        FaultProfile(name=MIXED, summary="each seed draws its own mixture of all the others"),
+        FaultProfile(
             name=EMBEDDED,
             summary="as mixed, with one ingest process whose store takes whole sends in one step, or forgets them",
             cut=0.05,
@@ -269,7 +269,7 @@ _ENTERS = 0.4  # chance of one profile to be part of a mixture
 _RATE_MAX = 0.2  # of one fault on one wire: beyond this nothing gets done, and nothing is learned
 
 
-def drawn(profile: Profile, random: Random) -> Profile:
+def profile_of_seed(profile: FaultProfile, random: Random) -> FaultProfile:
     """The profile itself, or what this seed makes of a recipe."""
     if profile.name not in _RECIPES:
         return profile
@@ -277,7 +277,7 @@ def drawn(profile: Profile, random: Random) -> Profile:
     return msgspec.structs.replace(mixed, name=profile.name, cut=max(mixed.cut, profile.cut), one_step=profile.one_step)
 
 
-def mixture(random: Random) -> Profile:
+def mixture(random: Random) -> FaultProfile:
     """One seed's own profile: some of the named ones, each with its own intensity, added up."""
     parts = [
         (profile, _INTENSITIES[int(random.random() * len(_INTENSITIES))])
@@ -288,7 +288,7 @@ def mixture(random: Random) -> Profile:
         parts = [(PROFILES["calm"], 1.0)]
 
     profiles = [profile for profile, _ in parts]
-    return Profile(
+    return FaultProfile(
         name=MIXED,
         summary=" + ".join(f"{profile.name} x{intensity:g}" for profile, intensity in parts),
         wires={kind: _added_wires([(profile.wires[kind], by) for profile, by in parts]) for kind in WireKind},

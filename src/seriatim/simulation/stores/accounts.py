@@ -13,7 +13,7 @@ class MemorySessions(Sessions):
     """A gateway's handle: it has nothing to write with."""
 
     def __init__(self, store: MemoryStore, wire: Wire) -> None:
-        self._rows = store.identity
+        self._rows = store.accounts
         self._wire = wire
 
     async def session(self, session_id: str, *, timeout_s: float) -> Session | None:

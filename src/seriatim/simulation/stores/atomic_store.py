@@ -146,4 +146,4 @@ class MemoryStep(Step):
             before = store.counters[chat_id].allocated
             store.put_counter(chat_id, counter)
             if counter.allocated > before:
-                store.watcher.allocated(chat_id, before + 1, counter.allocated)
+                store.observer.allocated(chat_id, before + 1, counter.allocated)

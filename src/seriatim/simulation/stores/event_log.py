@@ -17,7 +17,7 @@ from seriatim.engines.shared.dead_letter_record import enveloped
 from seriatim.ports.event_log import DEAD_LETTERS, Event, Headers, Letter, Partition, Record
 
 
-class BrokerWatcher(Protocol):
+class BrokerObserver(Protocol):
     """Sees every change at the moment it is applied, in the order of the log. For the simulator."""
 
     def appended(self, record: Record) -> None: ...
@@ -42,7 +42,7 @@ class PollAnswer(msgspec.Struct, frozen=True):
     batches: tuple[tuple[Record, ...], ...] = ()
 
 
-class NoWatcher:
+class NoBrokerObserver:
     def appended(self, record: Record) -> None:
         pass
 
@@ -53,13 +53,13 @@ class NoWatcher:
 class MemoryBroker:
     """The server. Its methods are called at the moment a request is applied, or by tools and the simulator."""
 
-    def __init__(self, partitions: Mapping[str, int], watcher: BrokerWatcher | None = None) -> None:
+    def __init__(self, partitions: Mapping[str, int], observer: BrokerObserver | None = None) -> None:
         self._partitions = dict(partitions)
         self._logs: dict[Partition, list[Record]] = {
             Partition(topic, number): [] for topic, count in partitions.items() for number in range(count)
         }
         self._groups: dict[str, Coordinator] = {}
-        self._watcher: BrokerWatcher = watcher or NoWatcher()
+        self._observer: BrokerObserver = observer or NoBrokerObserver()
         self._readers = 0
 
     # --- for tools and the simulator -------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class MemoryBroker:
                 partition=partition, offset=len(log), key=key, value=value, headers=headers, timestamp_ms=now_ms
             )
             log.append(record)
-            self._watcher.appended(record)
+            self._observer.appended(record)
         for group in self._groups.values():
             group.appended(partition)
 
@@ -136,7 +136,7 @@ class MemoryBroker:
 
     def commit(self, group: str, member: MemberKey, grant: Grant, next_offset: int, turn: int) -> None:
         if self.group(group).commit(member, grant, next_offset, turn):
-            self._watcher.committed(group, grant.partition, next_offset)
+            self._observer.committed(group, grant.partition, next_offset)
 
     def _fetch(self, positions: Sequence[tuple[Partition, int]], limit: int) -> tuple[tuple[Record, ...], ...]:
         batches: list[tuple[Record, ...]] = []

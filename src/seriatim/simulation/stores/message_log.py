@@ -31,7 +31,7 @@ from seriatim.ports.message_log import (
     SlotTaken,
     Watermark,
 )
-from seriatim.simulation.stores.tables import Commit, MemoryStore, Recovery
+from seriatim.simulation.stores.tables import MemoryStore, Recovery, TokenUse
 
 
 class MemoryDeliveryState(DeliveryState):
@@ -115,7 +115,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
                 row, count, published_through=published_through, published_message=published_message, now_ms=now_ms
             )
             store.put_counter(chat_id, grown)
-            store.watcher.allocated(chat_id, first, last)
+            store.observer.allocated(chat_id, first, last)
             return Allocation(first=first, last=last, members_version=row.members_version)
 
         return await self._wire.call("allocate", apply, timeout_s=timeout_s, finish=lambda: store.index_dirty(chat_id))
@@ -130,7 +130,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
         now_s: int,
         timeout_s: float,
     ) -> Cancelled | None:
-        commit = Commit(tuple(entries), tuple(senders), written=True, at_s=now_s)
+        commit = TokenUse(tuple(entries), tuple(senders), written=True, at_s=now_s)
         rules.check_commit(chat_id, commit.entries, commit.senders, token)
         store = self._store
         hidden: list[int] = []
@@ -153,7 +153,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
             "persist", apply, timeout_s=timeout_s, finish=lambda: store.slots(chat_id).show(hidden)
         )
 
-    def _causes(self, chat_id: str, commit: Commit, now_s: int) -> list[KeyTaken | SlotTaken | SenderGone]:
+    def _causes(self, chat_id: str, commit: TokenUse, now_s: int) -> list[KeyTaken | SlotTaken | SenderGone]:
         """Every failed condition, not only the first: whoever decides by the wrong one is found out."""
         slots, members = self._store.slots(chat_id), self._store.members(chat_id)
         causes: list[KeyTaken | SlotTaken | SenderGone] = []
@@ -309,7 +309,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
         )
 
 
-def _is_repeat(first: Commit | None, commit: Commit) -> bool:
+def _is_repeat(first: TokenUse | None, commit: TokenUse) -> bool:
     """A request that succeeded succeeds again without effect; one that was cancelled is tried again."""
     if first is None:
         return False

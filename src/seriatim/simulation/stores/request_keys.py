@@ -10,7 +10,7 @@ class MemoryRequestKeys(RequestKeys):
     """One process's handle on the request keys of a `MemoryStore`."""
 
     def __init__(self, store: MemoryStore, wire: Wire) -> None:
-        self._rows = store.identity.requests
+        self._rows = store.accounts.requests
         self._wire = wire
 
     async def claim(

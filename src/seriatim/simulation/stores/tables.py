@@ -13,10 +13,10 @@ from seriatim.domain.chat import Chat, Membership, Role
 from seriatim.domain.errors import RowUnreadable
 from seriatim.domain.message import Message, Slot
 from seriatim.ports.message_log import ChatCounter, Entry, Key, SlotPage
-from seriatim.simulation.stores.people_tables import Identity
+from seriatim.simulation.stores.account_tables import AccountTables
 
 
-class StoreWatcher:
+class StoreObserver:
     """Hears of every write in the order in which the store applied it, and ignores it: override what is of interest."""
 
     def slot_filled(self, slot: Slot) -> None:
@@ -43,7 +43,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     recovered_from: int
 
 
-class Commit(msgspec.Struct, frozen=True):
+class TokenUse(msgspec.Struct, frozen=True):
     """What a request token was used for, so that a repeat is recognised and another use of it is refused."""
 
     entries: tuple[Entry, ...]
@@ -55,8 +55,8 @@ class Commit(msgspec.Struct, frozen=True):
 class MemoryStore:
     """All rows of one store. Handles on it are `MemoryMessageLog`, `MemoryCatalog`, `MemoryAccounts` and so on."""
 
-    def __init__(self, watcher: StoreWatcher | None = None) -> None:
-        self.watcher = watcher or StoreWatcher()
+    def __init__(self, observer: StoreObserver | None = None) -> None:
+        self.observer = observer or StoreObserver()
         self.chats: dict[str, Chat] = {}
         self.pairs: dict[str, str] = {}
         self.counters: dict[str, ChatCounter] = {}
@@ -65,22 +65,22 @@ class MemoryStore:
         self.keys: dict[tuple[str, str], Key] = {}
         self.watermarks: dict[tuple[str, str], int] = {}
         self.watermarks_since_ms: dict[tuple[str, str], int] = {}
-        self.commits: dict[str, Commit] = {}
+        self.commits: dict[str, TokenUse] = {}
         self.dirty_index: dict[str, int] = {}
-        self.identity = Identity()
+        self.accounts = AccountTables()
         self._members: dict[str, dict[str, Membership]] = {}
-        self._slots: dict[str, Slots] = {}
+        self._slots: dict[str, ChatSlots] = {}
         self._chats_of: dict[str, dict[str, None]] = {}
 
-    def slots(self, chat_id: str) -> "Slots":
+    def slots(self, chat_id: str) -> "ChatSlots":
         found = self._slots.get(chat_id)
         if found is None:
-            found = self._slots[chat_id] = Slots()
+            found = self._slots[chat_id] = ChatSlots()
         return found
 
     def fill(self, slot: Slot) -> None:
         self.slots(slot.chat_id).put(slot)
-        self.watcher.slot_filled(slot)
+        self.observer.slot_filled(slot)
 
     def counter(self, chat_id: str) -> ChatCounter | None:
         self._check_readable(chat_id)
@@ -96,19 +96,19 @@ class MemoryStore:
 
     def put_counter(self, chat_id: str, counter: ChatCounter) -> None:
         self.counters[chat_id] = counter
-        self.watcher.counter_changed(chat_id, counter)
+        self.observer.counter_changed(chat_id, counter)
 
     def put_watermark(self, user_id: str, chat_id: str, sequence: int, at_ms: int = 0) -> None:
         self.watermarks[user_id, chat_id] = sequence
         self.watermarks_since_ms[user_id, chat_id] = at_ms
-        self.watcher.watermark(user_id, chat_id, sequence)
+        self.observer.watermark(user_id, chat_id, sequence)
 
     def members(self, chat_id: str) -> dict[str, Membership]:
         return self._members.get(chat_id, {})
 
     def put_member(self, row: Membership, version: int) -> None:
         self._members.setdefault(row.chat_id, {})[row.user_id] = row
-        self.watcher.membership_changed(row.chat_id, row.user_id, row.role, version)
+        self.observer.membership_changed(row.chat_id, row.user_id, row.role, version)
 
     def note_member(self, row: Membership) -> None:
         """Replaces what a member noted for themselves: not a change of membership, so nobody hears of it."""
@@ -116,9 +116,9 @@ class MemoryStore:
 
     def drop_member(self, chat_id: str, user_id: str, version: int) -> None:
         del self._members[chat_id][user_id]
-        self.watcher.membership_changed(chat_id, user_id, None, version)
+        self.observer.membership_changed(chat_id, user_id, None, version)
 
-    def remember_commit(self, token: str, commit: Commit) -> None:
+    def remember_commit(self, token: str, commit: TokenUse) -> None:
         """Tokens are kept in the order of their use and forgotten in the same order."""
         while self.commits:
             oldest = next(iter(self.commits))
@@ -154,10 +154,10 @@ class MemoryStore:
         """For tests and the simulator: the counter row is gone, as after a fault or a wrong restore."""
         if self.counters.pop(chat_id, None) is not None:
             self.index_dirty(chat_id)
-            self.watcher.counter_changed(chat_id, None)
+            self.observer.counter_changed(chat_id, None)
 
 
-class Slots:
+class ChatSlots:
     """One chat's slots. Conditions see a commit at once (`holder`), queries may see it half-way (the rest)."""
 
     def __init__(self) -> None:

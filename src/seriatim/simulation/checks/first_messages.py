@@ -2,20 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 
-from seriatim.simulation.checks.history import History
+from seriatim.simulation.checks.history import WorldHistory
 from seriatim.simulation.clients.device import Device
-from seriatim.simulation.clients.link import Link
+from seriatim.simulation.clients.socket import SimulatedSocket
 
 
-def first_messages_seen(
-    history: History, published: Mapping[str, Sequence[int]], links: Sequence[tuple[Device, Link]]
+def check_first_messages(
+    history: WorldHistory, published: Mapping[str, Sequence[int]], sockets: Sequence[tuple[Device, SimulatedSocket]]
 ) -> None:
     """What was published in new chats is held by every device of a member that has been connected since.
 
     Left out are those who came or went as members, and what the store itself has lost.
     """
-    for device, link in links:
-        if device.link is not link or not device.process.alive:
+    for device, socket in sockets:
+        if device.socket is not socket or not device.process.alive:
             continue
         for chat_id, sequences in published.items():
             if len(history.roles.get((chat_id, device.user_id), ())) != 1:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from random import Random
 
 from seriatim.domain import limits
-from seriatim.simulation.checks.history import History
-from seriatim.simulation.checks.slow_readers import Patience
-from seriatim.simulation.clients.link import Link
+from seriatim.simulation.checks.history import WorldHistory
+from seriatim.simulation.checks.slow_consumers import SlowConsumerCheck
+from seriatim.simulation.clients.socket import SimulatedSocket
 from seriatim.simulation.faults.plan import Faults, profile_named
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
@@ -16,10 +16,10 @@ WARNING = b'{"type":"error","code":"SLOW_CONSUMER"}'
 
 
 class Reader:
-    def frame_arrived(self, link: Link, frame: bytes) -> None:
+    def frame_arrived(self, socket: SimulatedSocket, frame: bytes) -> None:
         return
 
-    def link_closed(self, link: Link) -> None:
+    def socket_closed(self, socket: SimulatedSocket) -> None:
         return
 
 
@@ -28,14 +28,14 @@ class World:
 
     def __init__(self, *, reading: bool) -> None:
         self.loop = SimulatedLoop(Random(1))
-        self.history = History(self.loop, Trace())
+        self.history = WorldHistory(self.loop, Trace())
         self.gateway = Process(self.loop, "gateway", random=Random(1))
         device = Process(self.loop, "device", random=Random(1))
         faults = Faults(Random(1), profile_named("calm"), duration_s=20.0)
-        self.link = Link(self.gateway, device, Reader(), faults)
-        self.link.patience = Patience(self.link, self.gateway, "a1", self.history)
-        self.link.reading = reading
-        self.at(1.0, lambda: self.link.write([WARNING]))
+        self.socket = SimulatedSocket(self.gateway, device, Reader(), faults)
+        self.socket.slow_consumer_check = SlowConsumerCheck(self.socket, self.gateway, "a1", self.history)
+        self.socket.reading = reading
+        self.at(1.0, lambda: self.socket.write([WARNING]))
 
     def at(self, when: float, act: Callable[[], None]) -> None:
         self.gateway.call_at(when, act)
@@ -47,19 +47,19 @@ class World:
 
 def test_a_close_before_the_end_of_the_grace_period_is_noticed() -> None:
     world = World(reading=False)
-    world.at(1.0 + limits.SLOW_CONSUMER_GRACE_S - 0.1, lambda: world.link.close(1008, "slow_consumer"))
+    world.at(1.0 + limits.SLOW_CONSUMER_GRACE_S - 0.1, lambda: world.socket.close(1008, "slow_consumer"))
     assert world.broken() == ["slow_consumer_grace"]
 
 
 def test_a_close_at_the_end_of_the_grace_period_is_right() -> None:
     world = World(reading=False)
-    world.at(1.0 + limits.SLOW_CONSUMER_GRACE_S, lambda: world.link.close(1008, "slow_consumer"))
+    world.at(1.0 + limits.SLOW_CONSUMER_GRACE_S, lambda: world.socket.close(1008, "slow_consumer"))
     assert world.broken() == []
 
 
 def test_a_close_for_another_reason_needs_no_grace() -> None:
     world = World(reading=False)
-    world.at(1.1, lambda: world.link.close(1001, "server_shutdown"))
+    world.at(1.1, lambda: world.socket.close(1001, "server_shutdown"))
     assert world.broken() == []
 
 

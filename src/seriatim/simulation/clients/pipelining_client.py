@@ -5,15 +5,15 @@ from random import Random
 
 from seriatim.protocol.codec import decode_server_frame, encode
 from seriatim.protocol.frames import ConnectionEstablished, MessageAck, SendMessage
-from seriatim.simulation.checks.history import History
-from seriatim.simulation.clients.link import Link
+from seriatim.simulation.checks.history import WorldHistory
+from seriatim.simulation.clients.socket import SimulatedSocket
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 
 SENDS = 5
 
 
-class HastyClient:
+class PipeliningClient:
     """Connects once, sends everything at once, and goes when it is answered or cut off. It keeps nothing."""
 
     def __init__(
@@ -23,14 +23,14 @@ class HastyClient:
         chat_id: str,
         *,
         random: Random,
-        history: History,
-        dial: Callable[["HastyClient"], None],
+        history: WorldHistory,
+        dial: Callable[["PipeliningClient"], None],
     ) -> None:
         self.name = "hasty"
         self.user_id = user_id
         self.device_id = "hasty"
         self.process = Process(loop, self.name, random=random)
-        self.link: Link | None = None
+        self.socket: SimulatedSocket | None = None
         self.sent: list[str] = []
         self._chat_id = chat_id
         self._random = random
@@ -41,31 +41,31 @@ class HastyClient:
     def start(self) -> None:
         self._dial(self)
 
-    def linked(self, link: Link) -> None:
-        self.link = link
+    def socket_opened(self, socket: SimulatedSocket) -> None:
+        self.socket = socket
 
     def refused(self) -> None:
         """It does not try again."""
 
-    def frame_arrived(self, link: Link, frame: bytes) -> None:
+    def frame_arrived(self, socket: SimulatedSocket, frame: bytes) -> None:
         match decode_server_frame(frame):
             case ConnectionEstablished():
                 for number in range(SENDS):
-                    self._send(link, f"hasty {number}")
+                    self._send(socket, f"hasty {number}")
             case MessageAck(client_message_id=client_message_id, sequence=sequence, deduplicated=False):
                 self._acked[client_message_id] = sequence
                 self._check()
             case _:
                 pass
 
-    def link_closed(self, link: Link) -> None:
-        self.link = None
+    def socket_closed(self, socket: SimulatedSocket) -> None:
+        self.socket = None
 
-    def _send(self, link: Link, content: str) -> None:
+    def _send(self, socket: SimulatedSocket, content: str) -> None:
         text = f"{self._random.getrandbits(128):032x}"
         client_message_id = f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
         self.sent.append(client_message_id)
-        link.send(encode(SendMessage(client_message_id=client_message_id, chat_id=self._chat_id, content=content)))
+        socket.send(encode(SendMessage(client_message_id=client_message_id, chat_id=self._chat_id, content=content)))
 
     def _check(self) -> None:
         """An earlier send may fail; one that succeeds never stands behind a later one."""

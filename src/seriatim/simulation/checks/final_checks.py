@@ -13,7 +13,7 @@ from seriatim.domain.dead_letter import LetterBody
 from seriatim.domain.message import Message
 from seriatim.domain.times import milliseconds
 from seriatim.ports.event_log import Partition, Record
-from seriatim.simulation.checks.history import History, Progress
+from seriatim.simulation.checks.history import CursorAdvance, WorldHistory
 from seriatim.simulation.stores.tables import MemoryStore
 
 
@@ -29,10 +29,10 @@ class DeviceReport(msgspec.Struct, frozen=True, kw_only=True):
     outbox: Sequence[OutboxEntry]
 
 
-class Ending(msgspec.Struct, frozen=True, kw_only=True):
+class FinalState(msgspec.Struct, frozen=True, kw_only=True):
     """The world after the quiet time."""
 
-    history: History
+    history: WorldHistory
     store: MemoryStore
     devices: Sequence[DeviceReport]
     lag: Mapping[str, int]
@@ -41,52 +41,52 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     buffer_limit: int
 
 
-def judge(ending: Ending) -> None:
+def check_final_state(state: FinalState) -> None:
     """Every violation goes into the history, the cause before its consequences."""
-    prefix_exposure(ending)
-    effectively_once(ending)
-    counters_and_keys(ending)
-    client_order(ending)
-    cursors_cover_everything(ending)
-    no_delivery_to_nonmember(ending)
-    buffers_bounded(ending)
-    judge_quiet(ending)
+    prefix_exposure(state)
+    effectively_once(state)
+    counters_and_keys(state)
+    client_order(state)
+    cursors_cover_everything(state)
+    no_delivery_to_nonmember(state)
+    buffers_bounded(state)
+    check_quiescence(state)
 
 
-def judge_quiet(ending: Ending) -> None:
+def check_quiescence(state: FinalState) -> None:
     """Nothing is owed: what was stored is published, what is published has arrived, nobody waits."""
-    all_stored_published(ending)
-    dead_letters(ending)
-    quiescent_liveness(ending)
-    watermarks_catch_up(ending)
-    client_complete(ending)
+    all_stored_published(state)
+    dead_letters(state)
+    quiescent_liveness(state)
+    watermarks_catch_up(state)
+    client_complete(state)
 
 
-def prefix_exposure(ending: Ending) -> None:
+def prefix_exposure(state: FinalState) -> None:
     """What a reader was shown up to N is all there ever is up to N."""
-    history = ending.history
-    for exposure in history.exposures:
-        page = exposure.page
-        lost = history.lost.get(exposure.chat_id, {})
+    history = state.history
+    for read in history.pages_read:
+        page = read.page
+        lost = history.lost.get(read.chat_id, {})
         shown = [message.sequence for message in page.messages if message.sequence not in lost]
         truth = [
             sequence
-            for sequence in range(exposure.after + 1, page.through + 1)
-            if isinstance(history.slots.get(exposure.chat_id, {}).get(sequence), Message)
+            for sequence in range(read.after + 1, page.through + 1)
+            if isinstance(history.slots.get(read.chat_id, {}).get(sequence), Message)
         ]
         if shown != truth:
             missing = [sequence for sequence in truth if sequence not in shown]
             history.violate(
                 "prefix_exposure",
-                f"at {exposure.at:.3f} {exposure.user_id} read {exposure.chat_id} after #{exposure.after} and was "
+                f"at {read.at:.3f} {read.user_id} read {read.chat_id} after #{read.after} and was "
                 f"shown {shown} as all up to #{page.through}; {missing or 'others'} appeared later",
             )
             return
 
 
-def effectively_once(ending: Ending) -> None:
+def effectively_once(state: FinalState) -> None:
     """One message per (chat, client_message_id), and the sender's own words."""
-    history = ending.history
+    history = state.history
     for chat_id, slots in history.slots.items():
         seen: dict[str, int] = {}
         for sequence, slot in slots.items():
@@ -101,9 +101,9 @@ def effectively_once(ending: Ending) -> None:
                 history.violate("effectively_once", f"{chat_id} #{sequence} is not what {slot.sender_id} sent")
 
 
-def counters_and_keys(ending: Ending) -> None:
+def counters_and_keys(state: FinalState) -> None:
     """Counters at or above every message and every slot allocated; keys and messages agree (I5, I9-I11)."""
-    history, store = ending.history, ending.store
+    history, store = state.history, state.store
     for chat_id, slots in history.slots.items():
         counter = store.counters.get(chat_id)
         if counter is None:
@@ -126,8 +126,8 @@ def counters_and_keys(ending: Ending) -> None:
             history.violate("key_lifetime", f"{chat_id} {client_message_id[:8]} lives for {lives_ms / 1000:.3f} s")
 
 
-def all_stored_published(ending: Ending) -> None:
-    history = ending.history
+def all_stored_published(state: FinalState) -> None:
+    history = state.history
     for chat_id, slots in history.slots.items():
         for sequence, slot in slots.items():
             if isinstance(slot, Message) and sequence not in history.published.get(chat_id, {}):
@@ -135,38 +135,38 @@ def all_stored_published(ending: Ending) -> None:
                 return
 
 
-def client_order(ending: Ending) -> None:
+def client_order(state: FinalState) -> None:
     """The application is handed each message once, in ascending order per chat."""
-    for device in ending.devices:
+    for device in state.devices:
         for chat_id, sequences in device.delivered.items():
             if list(sequences) != sorted(dict.fromkeys(sequences)):
-                ending.history.violate("client_order", f"{device.name} was handed {chat_id} as {list(sequences)}")
+                state.history.violate("client_order", f"{device.name} was handed {chat_id} as {list(sequences)}")
 
 
-def cursors_cover_everything(ending: Ending) -> None:
+def cursors_cover_everything(state: FinalState) -> None:
     """When a device said "I have all up to N", it had: anything less is lost for good, since it never asks again."""
-    stored_at = {device.name: device.stored_at for device in ending.devices}
-    worst: dict[tuple[str, str], Progress] = {}
-    for progress in ending.history.progress:
-        for sequence, slot in ending.history.slots.get(progress.chat_id, {}).items():
-            if sequence > progress.cursor or not isinstance(slot, Message):
+    stored_at = {device.name: device.stored_at for device in state.devices}
+    worst: dict[tuple[str, str], CursorAdvance] = {}
+    for advance in state.history.cursor_advances:
+        for sequence, slot in state.history.slots.get(advance.chat_id, {}).items():
+            if sequence > advance.cursor or not isinstance(slot, Message):
                 continue
-            at = stored_at[progress.device].get((progress.chat_id, sequence))
-            if at is None or at > progress.at:
-                worst.setdefault((progress.device, progress.chat_id), progress)
-    for (device, chat_id), progress in worst.items():
-        ending.history.violate(
+            at = stored_at[advance.device].get((advance.chat_id, sequence))
+            if at is None or at > advance.at:
+                worst.setdefault((advance.device, advance.chat_id), advance)
+    for (device, chat_id), advance in worst.items():
+        state.history.violate(
             "client_complete",
-            f"at {progress.at:.3f} {device} counted {chat_id} as complete up to #{progress.cursor}, and it was not",
+            f"at {advance.at:.3f} {device} counted {chat_id} as complete up to #{advance.cursor}, and it was not",
         )
 
 
-def no_delivery_to_nonmember(ending: Ending) -> None:
+def no_delivery_to_nonmember(state: FinalState) -> None:
     """Nobody is shown a message that was allocated after their removal committed."""
-    history = ending.history
-    for showing in history.showings:
-        allocated_at = history.allocated_at.get(showing.chat_id, {}).get(showing.sequence)
-        changes = history.roles.get((showing.chat_id, showing.user_id), [])
+    history = state.history
+    for shown in history.messages_shown:
+        allocated_at = history.allocated_at.get(shown.chat_id, {}).get(shown.sequence)
+        changes = history.roles.get((shown.chat_id, shown.user_id), [])
         if allocated_at is None:
             continue
         role = None
@@ -174,28 +174,28 @@ def no_delivery_to_nonmember(ending: Ending) -> None:
         for at, new in changes:
             if at <= allocated_at:
                 role = new
-            elif at <= showing.at and new is not None:
+            elif at <= shown.at and new is not None:
                 member_since_allocation = True
         if role is None and not member_since_allocation:
             history.violate(
                 "no_delivery_to_nonmember",
-                f"{showing.user_id} was shown {showing.chat_id} #{showing.sequence} at {showing.at:.3f}, allocated at "
+                f"{shown.user_id} was shown {shown.chat_id} #{shown.sequence} at {shown.at:.3f}, allocated at "
                 f"{allocated_at:.3f} when they were no member",
             )
             return
 
 
-def buffers_bounded(ending: Ending) -> None:
-    if ending.buffers_max > ending.buffer_limit:
-        ending.history.violate(
-            "buffers_bounded", f"an outbound buffer held {ending.buffers_max} frames; {ending.buffer_limit} are allowed"
+def buffers_bounded(state: FinalState) -> None:
+    if state.buffers_max > state.buffer_limit:
+        state.history.violate(
+            "buffers_bounded", f"an outbound buffer held {state.buffers_max} frames; {state.buffer_limit} are allowed"
         )
 
 
-def quiescent_liveness(ending: Ending) -> None:
+def quiescent_liveness(state: FinalState) -> None:
     """After quiet time nothing is stuck: no unsent message, no unpublished chat, no lag, every device connected."""
-    history = ending.history
-    for device in ending.devices:
+    history = state.history
+    for device in state.devices:
         if not device.ready:
             history.violate("quiescent_liveness", f"{device.name} is not ready after quiet time")
         for entry in device.outbox:
@@ -210,38 +210,36 @@ def quiescent_liveness(ending: Ending) -> None:
                     "no_silent_message_loss",
                     f"{device.name}: {entry.client_message_id[:8]} failed, {entry.failed_code}",
                 )
-            elif not history.was_outside(entry.chat_id, device.user_id):
+            elif not history.was_removed(entry.chat_id, device.user_id):
                 history.violate(
                     "no_silent_message_loss",
                     f"{device.name}: {entry.client_message_id[:8]} was refused as NOT_A_MEMBER; they always were one",
                 )
-    for chat_id, counter in ending.store.counters.items():
+    for chat_id, counter in state.store.counters.items():
         if counter.dirty_at_ms is not None:
             history.violate("quiescent_liveness", f"{chat_id} is still dirty: {counter}")
-    for partition, lag in ending.lag.items():
+    for partition, lag in state.lag.items():
         if lag:
             history.violate("quiescent_liveness", f"{partition} has {lag} records that fanout did not commit")
 
 
-def dead_letters(ending: Ending) -> None:
+def dead_letters(state: FinalState) -> None:
     """What cannot be read is buried, once or more, and nothing else ever is (I38, I39)."""
     buried: dict[tuple[Partition, int], None] = {}
-    for record in ending.letters:
+    for record in state.letters:
         metadata = msgspec.json.decode(record.value or b"", type=LetterBody).dlq_metadata
         buried[Partition(metadata.original_topic, metadata.original_partition), metadata.original_offset] = None
-    for partition, offset in ending.history.poison:
+    for partition, offset in state.history.poison:
         if (partition, offset) not in buried:
-            ending.history.violate(
-                "poison_pill_bounded", f"{partition.topic}/{partition.number}@{offset} has no letter"
-            )
+            state.history.violate("poison_pill_bounded", f"{partition.topic}/{partition.number}@{offset} has no letter")
     for partition, offset in buried:
-        if (partition, offset) not in ending.history.poison:
-            ending.history.violate("transient_not_dlq", f"{partition.topic}/{partition.number}@{offset} was buried")
+        if (partition, offset) not in state.history.poison:
+            state.history.violate("transient_not_dlq", f"{partition.topic}/{partition.number}@{offset} was buried")
 
 
-def watermarks_catch_up(ending: Ending) -> None:
+def watermarks_catch_up(state: FinalState) -> None:
     """What every device of a member has stored is acknowledged in the end: acks may be late, not lost."""
-    history = ending.history
+    history = state.history
     for (chat_id, user_id), changes in history.roles.items():
         newest = history.newest.get(chat_id, 0)
         watermark = history.watermarks.get((user_id, chat_id), 0)
@@ -251,10 +249,10 @@ def watermarks_catch_up(ending: Ending) -> None:
             )
 
 
-def client_complete(ending: Ending) -> None:
+def client_complete(state: FinalState) -> None:
     """Every device of every current member holds exactly what the store holds, byte for byte."""
-    history = ending.history
-    for device in ending.devices:
+    history = state.history
+    for device in state.devices:
         for (chat_id, user_id), changes in history.roles.items():
             if user_id != device.user_id or changes[-1][1] is None:
                 continue
@@ -266,7 +264,7 @@ def client_complete(ending: Ending) -> None:
                     break
 
 
-def _copied(history: History, entry: OutboxEntry, user_id: str) -> bool:
+def _copied(history: WorldHistory, entry: OutboxEntry, user_id: str) -> bool:
     """Another sender used the same id in the same chat."""
     drafts = history.sends.get((entry.chat_id, entry.client_message_id), [])
     return any(draft.sender_id != user_id for draft in drafts)

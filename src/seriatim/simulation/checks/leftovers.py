@@ -9,42 +9,42 @@ from typing import Any
 
 from seriatim.domain.circuit_breaker import Breaker
 from seriatim.engines.inprocess.directory import MemoryRegistry
-from seriatim.simulation.checks.history import History
+from seriatim.simulation.checks.history import WorldHistory
 from seriatim.simulation.cluster import GatewayServer
-from seriatim.simulation.grpc import IngestNode
+from seriatim.simulation.ingest_streams import IngestNode
 
 INGEST_TASKS = 1  # the reconciler
 
 
-def live_connections(gateways: Sequence[GatewayServer]) -> dict[str, None]:
+def open_connections(gateways: Sequence[GatewayServer]) -> dict[str, None]:
     return {name: None for server in gateways if server.gateway is not None for name in server.gateway.connections}
 
 
-def unfinished(nodes: Sequence[IngestNode], gateways: Sequence[GatewayServer]) -> list[asyncio.Task[Any]]:
+def unfinished_tasks(nodes: Sequence[IngestNode], gateways: Sequence[GatewayServer]) -> list[asyncio.Task[Any]]:
     """What ingest processes and gateways are busy with at this moment."""
     at_ingest = [task for node in nodes if node.process is not None for task in node.process.tasks]
     at_gateways = [task for server in gateways if server.gateway is not None for task in server.gateway._tasks._tasks]
     return [task for task in (*at_ingest, *at_gateways) if not task.done()]
 
 
-def nothing_left_behind(
-    history: History,
+def check_leftovers(
+    history: WorldHistory,
     nodes: Sequence[IngestNode],
     gateways: Sequence[GatewayServer],
     registry: MemoryRegistry,
     *,
-    calm: Mapping[str, None],
+    before: Mapping[str, None],
     old: Sequence[asyncio.Task[Any]],
 ) -> None:
-    """`calm`: the connections there were after the faults had ended. Whatever became of those was noticed by all.
+    """`before`: the connections there were after the faults had ended. Whatever became of those was noticed by all.
 
-    `old`: what was `unfinished` some seconds ago.
+    `old`: what was `unfinished_tasks` some seconds ago.
     """
     for found in (
         *_left_in_ingest(nodes, old),
         *_left_in_gateways(gateways, old),
         *_served_twice(gateways),
-        *_misregistered(gateways, registry, calm),
+        *_misregistered(gateways, registry, before),
     ):
         history.violate("nothing_left_behind", found)
 
@@ -98,7 +98,7 @@ def _served_twice(gateways: Sequence[GatewayServer]) -> Iterator[str]:
 
 
 def _misregistered(
-    gateways: Sequence[GatewayServer], registry: MemoryRegistry, calm: Mapping[str, None]
+    gateways: Sequence[GatewayServer], registry: MemoryRegistry, before: Mapping[str, None]
 ) -> Iterator[str]:
     """Every connection can be found. What could not be removed in trouble may still have to expire."""
     for server in gateways:
@@ -110,5 +110,5 @@ def _misregistered(
             if name not in found:
                 yield f"{server.name} serves {name}, which is not registered"
         for name in found:
-            if name not in server.gateway.connections and name in calm:
+            if name not in server.gateway.connections and name in before:
                 yield f"{name} is gone from {server.name}, and still registered"

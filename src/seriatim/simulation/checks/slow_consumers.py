@@ -4,22 +4,22 @@ from typing import TYPE_CHECKING
 
 from seriatim.domain import limits
 from seriatim.protocol.frames import CloseReason
-from seriatim.simulation.checks.history import History
+from seriatim.simulation.checks.history import WorldHistory
 from seriatim.simulation.process import Process
 
 if TYPE_CHECKING:
-    from seriatim.simulation.clients.link import Link
+    from seriatim.simulation.clients.socket import SimulatedSocket
 
 ROUNDING_S = 0.001
 CLOSED_WITHIN_S = 1.0  # of the end of the grace period
 _ERROR = b'{"type":"error","code":"SLOW_CONSUMER"'
 
 
-class Patience:
+class SlowConsumerCheck:
     """Told by the link what the gateway writes and when it closes."""
 
-    def __init__(self, link: "Link", gateway: Process, name: str, history: History) -> None:
-        self._link = link
+    def __init__(self, socket: "SimulatedSocket", gateway: Process, name: str, history: WorldHistory) -> None:
+        self._socket = socket
         self._gateway = gateway
         self._name = name
         self._history = history
@@ -35,7 +35,7 @@ class Patience:
             now + limits.SLOW_CONSUMER_GRACE_S + CLOSED_WITHIN_S,
             self._overdue,
             now,
-            self._link.frames_read,
+            self._socket.frames_read,
             context=loop.world.context,
         )
 
@@ -49,7 +49,7 @@ class Patience:
             )
 
     def _overdue(self, warned_at: float, frames_read: int) -> None:
-        if self._link.open_for_gateway and self._link.frames_read == frames_read and self._was_awake(warned_at):
+        if self._socket.open_for_gateway and self._socket.frames_read == frames_read and self._was_awake(warned_at):
             self._history.violate(
                 "slow_consumer_closed",
                 f"{self._name} has read nothing since it was warned at {warned_at:.3f}, and is still connected",

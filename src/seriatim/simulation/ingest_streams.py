@@ -18,7 +18,7 @@ from seriatim.durability.ingest import Ingest
 from seriatim.engines.grpc.chat_router import Router
 from seriatim.engines.grpc.pending_send import Sending
 from seriatim.ports.durability import Answer, PrefixPage
-from seriatim.simulation.checks.history import PUNCTUAL_S, History
+from seriatim.simulation.checks.history import DEADLINE_SLACK_S, WorldHistory
 from seriatim.simulation.faults.plan import Fault, Faults
 from seriatim.simulation.faults.profiles import WireKind
 from seriatim.simulation.process import Process
@@ -34,7 +34,7 @@ class IngestNode:
         self.process: Process | None = None
         self.ingest: Ingest | None = None
         self.inbox: deque[Callable[[], None]] = deque()
-        self.mute = False  # drafts reach it, and it answers none
+        self.answers_nothing = False  # drafts reach it, and it answers none
 
     def begin(self, process: Process, ingest: Ingest) -> None:
         """A new life: whatever the last one had not taken up is gone with it."""
@@ -47,15 +47,15 @@ class IngestNode:
         return self.process is not None and self.process.alive
 
     @property
-    def heard(self) -> bool:
+    def responsive(self) -> bool:
         """It would answer a ping."""
         return self.process is not None and self.process.alive and not self.process.paused
 
 
-class RemoteDurability:
+class SimulatedDurability:
     """One gateway life's client of the durability plane."""
 
-    def __init__(self, process: Process, nodes: Sequence[IngestNode], faults: Faults, history: History) -> None:
+    def __init__(self, process: Process, nodes: Sequence[IngestNode], faults: Faults, history: WorldHistory) -> None:
         self._process = process
         self._loop = process.loop
         self._nodes = nodes
@@ -63,13 +63,13 @@ class RemoteDurability:
         self._faults = faults
         self._history = history
         self.router = Router(process.clock, self._choose)
-        self._lines: dict[str, _Line] = {}
+        self._streams: dict[str, _IngestStream] = {}
         self._dialling = False
 
     # --- sends: a callback each, in order ---------------------------------------------------------------------------
 
     def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
-        self._history.submitted(draft)
+        self._history.send_submitted(draft)
         self.dial()
         self.router.submit(draft, deadline=deadline, answer=answer)
 
@@ -77,15 +77,15 @@ class RemoteDurability:
         """A line to each process that answers: a new one for a new life, and for one that was silent and is back."""
         changed = False
         for node in self._nodes:
-            line = self._lines.get(node.name)
-            if node.heard and (line is None or line.life is not node.process):
-                if line is not None:
-                    self.lose(line)
-                self._lines[node.name] = _Line(self, node)
+            stream = self._streams.get(node.name)
+            if node.responsive and (stream is None or stream.life is not node.process):
+                if stream is not None:
+                    self.stream_lost(stream)
+                self._streams[node.name] = _IngestStream(self, node)
                 changed = True
         if changed:
-            self.router.changed(self._lines)
-        if not self._lines and not self._dialling:
+            self.router.changed(self._streams)
+        if not self._streams and not self._dialling:
             self._dialling = True
             self._loop.call_later(limits.RPC_REDIAL_S, self._redial, context=self._process.context)
 
@@ -93,14 +93,14 @@ class RemoteDurability:
         self._dialling = False
         self.dial()
 
-    def lose(self, line: "_Line") -> None:
+    def stream_lost(self, stream: "_IngestStream") -> None:
         """What was under way on it stays without an answer: one failure of that process, however much it was."""
-        if self._lines.get(line.node.name) is line:
-            del self._lines[line.node.name]
-            self.router.changed(self._lines)
-        if line.unanswered:
-            self.router.failed(line.node.name)
-        line.end()
+        if self._streams.get(stream.node.name) is stream:
+            del self._streams[stream.node.name]
+            self.router.changed(self._streams)
+        if stream.unanswered:
+            self.router.failed(stream.node.name)
+        stream.end()
 
     def _choose(self, chat_id: str, names: Sequence[str]) -> str:
         if self._faults.misroutes():
@@ -118,7 +118,7 @@ class RemoteDurability:
                 raise
 
         page = await self._call(chat_id, at_ingest, timeout_s)
-        self._history.exposed(user_id, chat_id, after, page)
+        self._history.page_read(user_id, chat_id, after, page)
         return page
 
     async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, timeout_s: float) -> None:
@@ -145,7 +145,7 @@ class RemoteDurability:
         up = [node.name for node in self._nodes if node.up]
         node = self._by_name[self._choose(chat_id, up or list(self._by_name))]
         future: asyncio.Future[T] = loop.create_future()
-        fault = faults.fate(WireKind.RPC, "call", loop.time())
+        fault = faults.draw_fault(WireKind.RPC, "call", loop.time())
 
         def give_up() -> None:
             if not future.done():
@@ -179,44 +179,44 @@ def _copy(task: asyncio.Task[T], future: asyncio.Future[T]) -> None:
         future.set_exception(error)
 
 
-class _Line:
+class _IngestStream:
     """To one life of an ingest process: carries drafts in order, each after a delay, and notices silence.
 
     It looks once a second, while anything is under way.
     """
 
-    def __init__(self, remote: RemoteDurability, node: IngestNode) -> None:
+    def __init__(self, remote: SimulatedDurability, node: IngestNode) -> None:
         self.node = node
         self.life = node.process
-        self.unanswered: dict[_Send, None] = {}
+        self.unanswered: dict[_StreamSend, None] = {}
         self._remote = remote
         self._loop = remote._loop
         self._faults = remote._faults
         self._waiting: list[Callable[[], None]] = []
         self._last = 0.0
-        self._watching = False
-        self._unheard = 0
+        self._checking = False
+        self._missed_pings = 0
         self._late = False
 
     def put(self, sending: Sending) -> None:
         sending.line = self
-        send = _Send(self._remote, self, sending)
+        send = _StreamSend(self._remote, self, sending)
         self.unanswered[send] = None
-        self._watch()
-        fault = self._faults.fate(WireKind.RPC, "submit", self._loop.time())
+        self._schedule_liveness_check()
+        fault = self._faults.draw_fault(WireKind.RPC, "submit", self._loop.time())
         if fault in (None, Fault.RESPONSE_LOST, Fault.LATE):
             send.silent = fault is not None
             self._last = max(self._last, self._loop.time() + self._faults.delay(WireKind.RPC))
             self._waiting.append(lambda: self._deliver(send))
             self._loop.call_at(self._last, self._next, context=self._loop.world.context)
 
-    def answered(self, send: "_Send", outcome: Receipt | SeriatimError) -> None:
+    def answered(self, send: "_StreamSend", outcome: Receipt | SeriatimError) -> None:
         self._late = False
         self._remote.router.answered(self.node.name)
         self.settled(send)
         send.sending.finish(outcome)
 
-    def settled(self, send: "_Send") -> None:
+    def settled(self, send: "_StreamSend") -> None:
         self.unanswered.pop(send, None)
 
     def late(self) -> None:
@@ -230,49 +230,49 @@ class _Line:
     def _next(self) -> None:
         self._waiting.pop(0)()
 
-    def _deliver(self, send: "_Send") -> None:
+    def _deliver(self, send: "_StreamSend") -> None:
         node = self.node
         if node.process is self.life and node.up and node.process is not None and node.ingest is not None:
             ingest, inbox, sending = node.ingest, node.inbox, send.sending
-            if node.mute:
+            if node.answers_nothing:
                 return
             send.taken_by(node.process)
             inbox.append(lambda: ingest.submit(sending.draft, deadline=sending.deadline, answer=send.respond))
             node.process.call_soon(lambda: inbox.popleft()())  # first in, first out, also when callbacks are shuffled
 
-    def _watch(self) -> None:
-        if not self._watching:
-            self._watching = True
-            self._loop.call_later(limits.RPC_PING_S, self._look, context=self._remote._process.context)
+    def _schedule_liveness_check(self) -> None:
+        if not self._checking:
+            self._checking = True
+            self._loop.call_later(limits.RPC_PING_S, self._check_liveness, context=self._remote._process.context)
 
-    def _look(self) -> None:
-        self._watching = False
+    def _check_liveness(self) -> None:
+        self._checking = False
         dead = self.life is None or not self.life.alive
         if dead or self.life is None or self.life.paused:
-            self._unheard += 1
+            self._missed_pings += 1
         else:
-            self._unheard = 0
+            self._missed_pings = 0
         if self._late:
             self._late = False
             self._remote.router.failed(self.node.name)
         # The kernel of a process that dies hangs up for it; the one of a machine that dies does not.
-        if self._unheard > limits.RPC_PINGS_UNHEARD_MAX or (dead and self._faults.even_chance()):
-            self._remote.lose(self)
+        if self._missed_pings > limits.RPC_PINGS_UNHEARD_MAX or (dead and self._faults.even_chance()):
+            self._remote.stream_lost(self)
             self._remote.dial()
             return
         self.unanswered = {send: None for send in self.unanswered if not send.sending.answered}
         if self.unanswered:
-            self._watch()
+            self._schedule_liveness_check()
 
 
-class _Send:
+class _StreamSend:
     """A draft on a line."""
 
-    __slots__ = ("_line", "_remote", "decided", "sending", "silent")
+    __slots__ = ("_remote", "_stream", "decided", "sending", "silent")
 
-    def __init__(self, remote: RemoteDurability, line: _Line, sending: Sending) -> None:
+    def __init__(self, remote: SimulatedDurability, stream: _IngestStream, sending: Sending) -> None:
         self._remote = remote
-        self._line = line
+        self._stream = stream
         self.sending = sending
         self.silent = False
         self.decided = False
@@ -280,19 +280,19 @@ class _Send:
     def taken_by(self, ingest: Process) -> None:
         """The plane has it now, and owes an answer by the deadline."""
         loop = self._remote._loop
-        at = max(self.sending.deadline, loop.time()) + PUNCTUAL_S
+        at = max(self.sending.deadline, loop.time()) + DEADLINE_SLACK_S
         loop.call_at(at, self._overdue, ingest, loop.time(), context=loop.world.context)
 
     def _overdue(self, ingest: Process, since: float) -> None:
         """A process that stood still meanwhile may be late."""
         if not self.decided and ingest.alive and not ingest.paused and ingest.resumed_at < since:
-            self._remote._history.unanswered(self.sending.draft)
+            self._remote._history.send_overdue(self.sending.draft)
 
     def respond(self, outcome: Receipt | SeriatimError) -> None:
         """In the ingest process: the answer begins its way back."""
         self.decided = True
-        self._remote._history.decided(self.sending.draft, outcome)
+        self._remote._history.send_answered(self.sending.draft, outcome)
         if not self.silent:
             loop, process = self._remote._loop, self._remote._process
             delay = self._remote._faults.delay(WireKind.RPC)
-            loop.call_later(delay, self._line.answered, self, outcome, context=process.context)
+            loop.call_later(delay, self._stream.answered, self, outcome, context=process.context)

@@ -12,22 +12,22 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
-class Identity:
+class AccountTables:
     """Users and their phones are for ever; the rest has an end."""
 
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
         self.phones: dict[str, str] = {}
-        self.codes: Shelf[str, Code] = Shelf(code_kept_until_ms)
-        self.sessions: Shelf[str, Session] = Shelf(lambda session: session.expires_at_ms)
-        self.requests: Shelf[tuple[str, str], RequestRow] = Shelf(lambda row: row.expires_at_ms)
+        self.codes: ExpiringTable[str, Code] = ExpiringTable(code_kept_until_ms)
+        self.sessions: ExpiringTable[str, Session] = ExpiringTable(lambda session: session.expires_at_ms)
+        self.requests: ExpiringTable[tuple[str, str], RequestRow] = ExpiringTable(lambda row: row.expires_at_ms)
 
     def put_user(self, user: User, phone_hash: str) -> None:
         self.users[user.user_id] = user
         self.phones[phone_hash] = user.user_id
 
 
-class Shelf(Generic[K, V]):
+class ExpiringTable(Generic[K, V]):
     """Rows with an end. Each new row pays for a look at two others, so the ended ones are never the larger part."""
 
     def __init__(self, ends_at_ms: Callable[[V], int]) -> None:

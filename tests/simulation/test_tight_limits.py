@@ -8,9 +8,9 @@ from seriatim.simulation.tight_limits import LIMIT_SETS, limit_set, tight_limits
 
 
 def test_every_set_of_limits_is_met_within_a_few_dozen_seeds() -> None:
-    drawn = [limit_set(Random(seed).random()) for seed in range(100)]
-    assert sorted(dict.fromkeys(drawn)) == sorted(LIMIT_SETS)
-    assert drawn.count("usual") > 30
+    profile_of_seed = [limit_set(Random(seed).random()) for seed in range(100)]
+    assert sorted(dict.fromkeys(profile_of_seed)) == sorted(LIMIT_SETS)
+    assert profile_of_seed.count("usual") > 30
 
 
 def test_the_ends_of_the_range_of_chance_name_a_set() -> None:

@@ -6,10 +6,10 @@ from typing import Protocol
 
 from seriatim.connection.socket import ClientIdentity
 from seriatim.domain.errors import SeriatimError
-from seriatim.simulation.checks.history import History
-from seriatim.simulation.checks.slow_readers import Patience
+from seriatim.simulation.checks.history import WorldHistory
+from seriatim.simulation.checks.slow_consumers import SlowConsumerCheck
 from seriatim.simulation.clients.device import Device
-from seriatim.simulation.clients.link import ClientEnd, Link
+from seriatim.simulation.clients.socket import ClientSide, SimulatedSocket
 from seriatim.simulation.cluster import ApiServer, GatewayServer
 from seriatim.simulation.faults.plan import Faults
 from seriatim.simulation.faults.profiles import WireKind
@@ -21,7 +21,7 @@ CONNECT_PATIENCE_S = 2.0
 TOKEN_S = 3600
 
 
-class Caller(ClientEnd, Protocol):
+class NetworkClient(ClientSide, Protocol):
     """Whoever opens a connection."""
 
     @property
@@ -36,7 +36,7 @@ class Caller(ClientEnd, Protocol):
     @property
     def process(self) -> Process: ...
 
-    def linked(self, link: Link) -> None: ...
+    def socket_opened(self, socket: SimulatedSocket) -> None: ...
 
     def refused(self) -> None: ...
 
@@ -51,7 +51,7 @@ class Network:
         faults: Faults,
         gateways: Sequence[GatewayServer],
         api: ApiServer,
-        history: History,
+        history: WorldHistory,
     ) -> None:
         self._history = history
         self._loop = loop
@@ -62,21 +62,21 @@ class Network:
 
     # --- sockets ----------------------------------------------------------------------------------------------------
 
-    def dial(self, device: Caller) -> None:
+    def dial(self, device: NetworkClient) -> None:
         """A load balancer picks a gateway; a dead one refuses."""
         server = self._gateways[int(self._random.random() * len(self._gateways))]
         delay = self._faults.delay(WireKind.PUSH) * 2
         self._loop.call_later(delay, self._arrive, device, device.process, server, context=self._loop.world.context)
 
-    def _arrive(self, device: Caller, life: Process, server: GatewayServer) -> None:
+    def _arrive(self, device: NetworkClient, life: Process, server: GatewayServer) -> None:
         process, gateway = server.process, server.gateway
         if life is not device.process or not life.alive:
             return
         if process is None or not process.alive or process.paused or gateway is None:
             life.call_soon(device.refused)
             return
-        link = Link(process, life, device, self._faults)
-        link.patience = Patience(link, process, device.name, self._history)
+        socket = SimulatedSocket(process, life, device, self._faults)
+        socket.slow_consumer_check = SlowConsumerCheck(socket, process, device.name, self._history)
         expires_at_ms = process.clock.now_ms() + TOKEN_S * 1000
         identity = ClientIdentity(
             user_id=device.user_id,
@@ -85,13 +85,13 @@ class Network:
             token_expires_at_ms=expires_at_ms,
         )
         try:
-            connection = process.run(gateway.accept, link, identity)
+            connection = process.run(gateway.accept, socket, identity)
         except SeriatimError:
             life.call_soon(device.refused)
             return
-        life.call_soon(device.linked, link)
-        server.links.append(link)
-        link.accepted(connection)
+        life.call_soon(device.socket_opened, socket)
+        server.sockets.append(socket)
+        socket.accepted(connection)
         process.start(gateway.establish(connection))
 
     # --- REST -------------------------------------------------------------------------------------------------------
