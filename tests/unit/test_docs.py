@@ -10,12 +10,10 @@ from seriatim.domain import errors
 from seriatim.domain.errors import SeriatimError
 from seriatim.protocol.asyncapi import ERROR_CODES
 from seriatim.protocol.frames import CloseReason
-from seriatim.simulation.mutants.catalogue import MUTANTS
 from tests.support.metric_names import DISTRIBUTED, ENGINES, OURS, PRESENT
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 CLIENTS = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
 OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 
@@ -34,13 +32,6 @@ def test_every_page_is_in_the_index() -> None:
         if page.name != "README.md" and f"{page.name})" not in (records if page.parent.name == "decisions" else index)
     ]
     assert missing == []
-
-
-def test_the_readme_states_how_many_mutants_there_are_and_how_many_schedules_ran() -> None:
-    simulation = (ROOT / "docs" / "simulation.md").read_text(encoding="utf-8")
-    schedules = re.findall(r"^\| schedules \| ([\d,]+) ", simulation, flags=re.MULTILINE)
-    assert f"**Mutants**: {len(MUTANTS)} copies" in README
-    assert [number for number in schedules if f"{number} of them ran" in README] == schedules != []
 
 
 def test_the_guide_for_clients_names_every_close_reason_with_its_code() -> None:
