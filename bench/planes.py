@@ -21,7 +21,7 @@ from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPu
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.event_log import MESSAGES
 from seriatim.ports.message_log import Entry
-from seriatim.ports.push import Delivery
+from seriatim.ports.push import MessageDelivery
 from seriatim.protocol.codec import decode_client_frame, encode
 from seriatim.protocol.frames import SendMessage, message_frame
 from seriatim.simulation.runner import empty_loop_events_per_s, run_seeds
@@ -158,7 +158,7 @@ async def delivering() -> Figure:
 
     async def through_the_gateway() -> None:
         for number in range(rounds):
-            gateway.received([Delivery(connection_ids=names, message=message(number + 1), prev_sequence=number)])
+            gateway.received([MessageDelivery(connection_ids=names, message=message(number + 1), prev_sequence=number)])
             await asyncio.sleep(0)
         await asyncio.sleep(0)
 

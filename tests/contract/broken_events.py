@@ -7,11 +7,11 @@ from typing import TypeVar
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.engines.shared.consumer_group import Coordinator, Grant, MemberKey, Orders
 from seriatim.ports.event_log import (
+    DeadLetter,
     DeadLetterWriter,
     Event,
     EventReader,
     EventWriter,
-    Letter,
     Partition,
     RebalanceListener,
     Record,
@@ -52,12 +52,12 @@ class AckingFirst(MemoryEventLogEngine):
     def writer(self, wire: Wire | None = None) -> EventWriter:
         return MemoryEventWriter(self.broker, _Hasty(), lambda: 0)
 
-    def letters(self) -> DeadLetterWriter:
+    def dead_letters(self) -> DeadLetterWriter:
         return MemoryDeadLetterWriter(self.broker, _Hasty(), lambda: 0)
 
 
-class BuryingNothing(MemoryEventLogEngine):
-    def letters(self) -> DeadLetterWriter:
+class WritingNoDeadLetter(MemoryEventLogEngine):
+    def dead_letters(self) -> DeadLetterWriter:
         return _Nowhere()
 
 
@@ -97,7 +97,7 @@ class _Hasty(Wire):
 
 
 class _Nowhere:
-    async def bury(self, letter: Letter, *, timeout_s: float) -> None:
+    async def write(self, dead_letter: DeadLetter, *, timeout_s: float) -> None:
         return
 
 

@@ -7,7 +7,7 @@ from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
 from seriatim.engines.inprocess.push import MemoryChannels, MemoryPushSubscriber, Subscription
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.directory import CachedMembers, Directory, Registration
-from seriatim.ports.push import Parcel, ParcelReceiver, PushSubscriber
+from seriatim.ports.push import PushEnvelope, PushReceiver, PushSubscriber
 from tests.contract.event_engines import MemoryDirectoryEngine, MemoryPushEngine
 
 # --- directory -----------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ class ForgettingNothing(MemoryDirectoryEngine):
 
 
 class DroppingSilently(MemoryPushEngine):
-    """Parcels are lost and nobody is told."""
+    """Envelopes are lost and nobody is told."""
 
     async def interrupt(self, gateway_id: str) -> None:
         self.channels._subscriptions[gateway_id].broken = True
@@ -140,23 +140,23 @@ class _Publishing(MemoryPushEngine):
 
 class PushingBackwards(_Publishing):
     class kind(MemoryChannels):
-        def publish(self, parcels: Sequence[tuple[str, Parcel]]) -> Sequence[bool]:
-            return super().publish(parcels[::-1])[::-1]
+        def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]]) -> Sequence[bool]:
+            return super().publish(envelopes[::-1])[::-1]
 
 
 class PushingTwice(_Publishing):
     class kind(MemoryChannels):
-        def publish(self, parcels: Sequence[tuple[str, Parcel]]) -> Sequence[bool]:
-            return super().publish([each for each in parcels for _ in range(2)])[::2]
+        def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]]) -> Sequence[bool]:
+            return super().publish([each for each in envelopes for _ in range(2)])[::2]
 
 
 class HearingGhosts(_Publishing):
     """Claims that someone listened."""
 
     class kind(MemoryChannels):
-        def publish(self, parcels: Sequence[tuple[str, Parcel]]) -> Sequence[bool]:
-            super().publish(parcels)
-            return [True for _ in parcels]
+        def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]]) -> Sequence[bool]:
+            super().publish(envelopes)
+            return [True for _ in envelopes]
 
 
 class StayingSubscribed(_Publishing):
@@ -167,7 +167,7 @@ class StayingSubscribed(_Publishing):
 
 class SubscribingLater(MemoryPushEngine):
     class _Subscriber(MemoryPushSubscriber):
-        async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
+        async def subscribe(self, gateway_id: str, receiver: PushReceiver, *, timeout_s: float) -> None:
             later = Subscription(receiver, Wire())
             asyncio.get_running_loop().call_later(0.001, self._channels.subscribe, gateway_id, later)
 

@@ -118,7 +118,7 @@ class EventLogEngine(Engine, Protocol):
 
     def writer(self) -> EventWriter: ...
 
-    def letters(self) -> DeadLetterWriter: ...
+    def dead_letters(self) -> DeadLetterWriter: ...
 
     def reader(self, group: str, consumer_id: str) -> EventReader: ...
 
@@ -185,7 +185,7 @@ class MemoryEventLogEngine(MemoryEngine):
     def writer(self, wire: Wire | None = None) -> EventWriter:
         return MemoryEventWriter(self.broker, wire or Wire(), _noon)
 
-    def letters(self) -> DeadLetterWriter:
+    def dead_letters(self) -> DeadLetterWriter:
         return MemoryDeadLetterWriter(self.broker, Wire(), _noon)
 
     def reader(self, group: str, consumer_id: str, wire: Wire | None = None) -> EventReader:
@@ -219,7 +219,7 @@ class EmbeddedEventLogEngine:
     def writer(self) -> EventWriter:
         return EmbeddedEventWriter(self.log, SystemClock())
 
-    def letters(self) -> DeadLetterWriter:
+    def dead_letters(self) -> DeadLetterWriter:
         return EmbeddedDeadLetterWriter(self.log, SystemClock())
 
     def reader(self, group: str, consumer_id: str) -> EventReader:

@@ -25,15 +25,15 @@ class KafkaEventLogEngine:
         await self.raw.create_topics()
         cluster = self.raw.cluster
         self._producers = [Producer(cluster, self._partitions, f"writer-{number}") for number in range(PRODUCERS)]
-        letters = {DEAD_LETTERS: self._partitions[DEAD_LETTERS]}
-        self._letters = Producer(cluster, letters, "letters")
+        dead_letters = {DEAD_LETTERS: self._partitions[DEAD_LETTERS]}
+        self._dead_letters = Producer(cluster, dead_letters, "dead_letters")
         self._readers: list[KafkaEventReader] = []
         self._writers = 0
 
     async def close(self) -> None:
         for reader in self._readers:
             await reader.leave()
-        for producer in (*self._producers, self._letters):
+        for producer in (*self._producers, self._dead_letters):
             await producer.close()
         await self.raw.close()
 
@@ -44,8 +44,8 @@ class KafkaEventLogEngine:
         self._writers += 1
         return KafkaEventWriter(self._producers[self._writers % PRODUCERS])
 
-    def letters(self) -> DeadLetterWriter:
-        return KafkaDeadLetterWriter(self._letters)
+    def dead_letters(self) -> DeadLetterWriter:
+        return KafkaDeadLetterWriter(self._dead_letters)
 
     def reader(self, group: str, consumer_id: str) -> EventReader:
         reader = KafkaEventReader(

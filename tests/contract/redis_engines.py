@@ -12,7 +12,7 @@ from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
 from seriatim.engines.redis.quotas import RedisQuotas
 from seriatim.engines.redis.revocations import RedisRevocations
 from seriatim.ports.directory import Directory
-from seriatim.ports.push import ParcelReceiver, Push, PushSubscriber
+from seriatim.ports.push import Push, PushReceiver, PushSubscriber
 from seriatim.ports.quotas import Quotas
 from seriatim.ports.revocations import Revocations
 from tests.support.cut_line import CutLine
@@ -114,7 +114,7 @@ class _SubscriberByLine(PushSubscriber):
         self._engine = engine
         self._subscriber: RedisPushSubscriber | None = None
 
-    async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
+    async def subscribe(self, gateway_id: str, receiver: PushReceiver, *, timeout_s: float) -> None:
         if self._subscriber is None:
             self._subscriber = self._engine.subscriber_at((await self._engine.line(gateway_id)).port)
         await self._subscriber.subscribe(gateway_id, receiver, timeout_s=timeout_s)

@@ -31,8 +31,12 @@ BROKEN = (
     broken(_WRITES, broken_events.IgnoringTheKey, "appended_events_are_stored_in_order_in_the_partition_of_their_key"),
     broken(_WRITES, broken_events.DroppingHeaders, "key_value_and_headers_come_back_as_they_were_given"),
     broken(_WRITES, broken_events.AckingFirst, "an_event_is_in_the_log_at_the_moment_append_returns"),
-    broken(_WRITES, broken_events.AckingFirst, "a_letter_is_in_the_log_with_the_whole_record_when_bury_returns"),
-    broken(_WRITES, broken_events.BuryingNothing, "a_letter_is_in_the_log_with_the_whole_record_when_bury_returns"),
+    broken(_WRITES, broken_events.AckingFirst, "a_dead_letter_is_in_the_log_with_the_whole_record_when_write_returns"),
+    broken(
+        _WRITES,
+        broken_events.WritingNoDeadLetter,
+        "a_dead_letter_is_in_the_log_with_the_whole_record_when_write_returns",
+    ),
     broken(_READS, broken_events.CommittingNothing, "a_new_reader_starts_at_the_committed_offset"),
     broken(_READS, broken_events.HandingToTwo, "a_partition_that_moves_is_revoked_first_and_assigned_afterwards"),
     broken(_READS, broken_events.HandingToTwo, "who_does_not_poll_keeps_its_partitions_from_the_others"),
@@ -67,11 +71,11 @@ BROKEN = (
     broken(_ROUTES, broken_routing.CachingNobody, "an_empty_list_is_not_cached_and_leaves_nothing_old_behind"),
     broken(_ROUTES, broken_routing.ForgettingNothing, "forgotten_members_are_not_found"),
     broken(_PUSHES, broken_routing.DroppingSilently, "a_broken_subscription_says_so_before_and_after_the_loss"),
-    broken(_PUSHES, broken_routing.PushingBackwards, "parcels_arrive_once_and_in_the_order_of_their_publication"),
-    broken(_PUSHES, broken_routing.PushingTwice, "parcels_arrive_once_and_in_the_order_of_their_publication"),
-    broken(_PUSHES, broken_routing.HearingGhosts, "each_gateway_gets_its_own_parcels_and_silence_is_reported"),
+    broken(_PUSHES, broken_routing.PushingBackwards, "envelopes_arrive_once_and_in_the_order_of_their_publication"),
+    broken(_PUSHES, broken_routing.PushingTwice, "envelopes_arrive_once_and_in_the_order_of_their_publication"),
+    broken(_PUSHES, broken_routing.HearingGhosts, "each_gateway_gets_its_own_envelopes_and_silence_is_reported"),
     broken(_PUSHES, broken_routing.StayingSubscribed, "after_unsubscribe_the_receiver_hears_nothing"),
-    broken(_PUSHES, broken_routing.SubscribingLater, "a_parcel_published_after_subscribe_returned_arrives_whole"),
+    broken(_PUSHES, broken_routing.SubscribingLater, "an_envelope_published_after_subscribe_returned_arrives_whole"),
 )
 
 

@@ -13,7 +13,7 @@ from seriatim.domain.errors import InternalError, OutcomeUnknown
 from seriatim.domain.sharding import partition
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports import event_log as port
-from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Event, Letter, Partition, Record
+from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, DeadLetter, Event, Partition, Record
 from tests.contract.event_engines import (
     EVENT_LOGS,
     PARTITIONS,
@@ -96,9 +96,9 @@ async def an_append_without_time_left_ends_as_unknown(engine: EventLogEngine) ->
 
 
 @SUITE.promise
-async def a_letter_is_in_the_log_with_the_whole_record_when_bury_returns(engine: EventLogEngine) -> None:
-    """Returns once the letter survives the loss of a broker."""
-    await engine.letters().bury(letter(key=b"chat_abc123", value=b"{broken"), timeout_s=SOON_S)
+async def a_dead_letter_is_in_the_log_with_the_whole_record_when_write_returns(engine: EventLogEngine) -> None:
+    """Returns once the dead letter survives the loss of a broker."""
+    await engine.dead_letters().write(dead_letter(key=b"chat_abc123", value=b"{broken"), timeout_s=SOON_S)
     stored = await engine.stored(DEAD_LETTERS)
     assert len(stored) == 1
     record = stored[0]
@@ -120,10 +120,10 @@ async def a_letter_is_in_the_log_with_the_whole_record_when_bury_returns(engine:
 
 
 @SUITE.promise
-async def a_letter_without_a_usable_key_has_none_and_follows_its_source_partition(engine: EventLogEngine) -> None:
-    """Returns once the letter survives the loss of a broker."""
+async def a_dead_letter_without_a_usable_key_has_none_and_follows_its_source_partition(engine: EventLogEngine) -> None:
+    """Returns once the dead letter survives the loss of a broker."""
     for key in (None, b"\xff\xfe"):
-        await engine.letters().bury(letter(key=key, value=None), timeout_s=SOON_S)
+        await engine.dead_letters().write(dead_letter(key=key, value=None), timeout_s=SOON_S)
     stored = await engine.stored(DEAD_LETTERS)
     assert [(record.partition.number, record.key) for record in stored] == [(11 % 8, None), (11 % 8, None)]
 
@@ -169,7 +169,7 @@ def events(key: str, start: int, end: int) -> list[Event]:
     return [Event(key=key, value=b"%d" % number) for number in range(start, end)]
 
 
-def letter(*, key: bytes | None, value: bytes | None) -> Letter:
+def dead_letter(*, key: bytes | None, value: bytes | None) -> DeadLetter:
     record = Record(
         partition=Partition(MESSAGES, 11),
         offset=12847,
@@ -178,7 +178,7 @@ def letter(*, key: bytes | None, value: bytes | None) -> Letter:
         headers=(("trace_id", b"\x01"),),
         timestamp_ms=1_769_783_400_000,
     )
-    return Letter(
+    return DeadLetter(
         record=record,
         reason="BadEvent: missing sequence",
         attempts=1,

@@ -9,7 +9,7 @@ from seriatim.domain.message import TEXT, Message
 from seriatim.engines.inprocess.push import MemoryPushSubscriber
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports import push as port
-from seriatim.ports.push import CloseOrder, Delivery, Parcel
+from seriatim.ports.push import CloseOrder, MessageDelivery, PushEnvelope
 from tests.contract.event_engines import PUSHES, SOON_S, MemoryPushEngine, PushEngine, Suite, keep, quiet, until
 
 SUITE: Suite[PushEngine] = Suite(port)
@@ -20,11 +20,13 @@ class Inbox:
 
     def __init__(self) -> None:
         self.heard: list[int | str] = []
-        self.parcels: list[Parcel] = []
+        self.envelopes: list[PushEnvelope] = []
 
-    def received(self, parcels: Sequence[Parcel]) -> None:
-        self.parcels.extend(parcels)
-        self.heard.extend([each.message.sequence if isinstance(each, Delivery) else each.reason for each in parcels])
+    def received(self, envelopes: Sequence[PushEnvelope]) -> None:
+        self.envelopes.extend(envelopes)
+        self.heard.extend(
+            [each.message.sequence if isinstance(each, MessageDelivery) else each.reason for each in envelopes]
+        )
 
     def interrupted(self) -> None:
         self.heard.append("interrupted")
@@ -34,48 +36,48 @@ class Inbox:
 
 
 @SUITE.promise
-async def a_parcel_published_after_subscribe_returned_arrives_whole(engine: PushEngine) -> None:
-    """Returns once parcels published from now on reach the receiver."""
+async def an_envelope_published_after_subscribe_returned_arrives_whole(engine: PushEngine) -> None:
+    """Returns once envelopes published from now on reach the receiver."""
     inbox = await subscribed(engine, "gw_1")
     order = CloseOrder(connection_id="conn_1", reason="duplicate_connection")
     assert list(await engine.push().publish([("gw_1", delivery(1)), ("gw_1", order)], timeout_s=SOON_S)) == [True, True]
-    await until(engine, lambda: len(inbox.parcels) == 2, "both parcels")
-    assert inbox.parcels == [delivery(1), order]
+    await until(engine, lambda: len(inbox.envelopes) == 2, "both envelopes")
+    assert inbox.envelopes == [delivery(1), order]
 
 
 @SUITE.promise
-async def parcels_arrive_once_and_in_the_order_of_their_publication(engine: PushEngine) -> None:
-    """Sends each parcel to its gateway's channel, in order. A parcel arrives once or not at all.
+async def envelopes_arrive_once_and_in_the_order_of_their_publication(engine: PushEngine) -> None:
+    """Sends each envelope to its gateway's channel, in order. An envelope arrives once or not at all.
 
     In the order in which they were published, some of them at once or each by itself.
     """
     inbox = await subscribed(engine, "gw_1")
     push = engine.push()
     for start in range(0, 9, 3):
-        parcels = [("gw_1", delivery(sequence)) for sequence in range(start, start + 3)]
-        await push.publish(parcels, timeout_s=SOON_S)
+        envelopes = [("gw_1", delivery(sequence)) for sequence in range(start, start + 3)]
+        await push.publish(envelopes, timeout_s=SOON_S)
     await quiet(engine)
     assert inbox.heard == list(range(9))
 
 
 @SUITE.promise
-async def each_gateway_gets_its_own_parcels_and_silence_is_reported(engine: PushEngine) -> None:
+async def each_gateway_gets_its_own_envelopes_and_silence_is_reported(engine: PushEngine) -> None:
     """Says for each whether anyone was listening."""
     one, two = await subscribed(engine, "gw_1"), await subscribed(engine, "gw_2")
-    parcels = [("gw_2", delivery(1)), ("gw_gone", delivery(2)), ("gw_1", delivery(3)), ("gw_2", delivery(4))]
-    assert list(await engine.push().publish(parcels, timeout_s=SOON_S)) == [True, False, True, True]
+    envelopes = [("gw_2", delivery(1)), ("gw_gone", delivery(2)), ("gw_1", delivery(3)), ("gw_2", delivery(4))]
+    assert list(await engine.push().publish(envelopes, timeout_s=SOON_S)) == [True, False, True, True]
     await quiet(engine)
     assert (one.heard, two.heard) == ([3], [1, 4])
 
 
 @SUITE.promise
 async def a_broken_subscription_says_so_before_and_after_the_loss(engine: PushEngine) -> None:
-    """Stays subscribed, and says when it was not. The subscription broke: parcels may have been lost from here on.
-    The subscription stands again: parcels published from now on arrive."""
+    """Stays subscribed, and says when it was not. The subscription broke: envelopes may have been lost from here on.
+    The subscription stands again: envelopes published from now on arrive."""
     inbox = await subscribed(engine, "gw_1")
     push = engine.push()
     await push.publish([("gw_1", delivery(1))], timeout_s=SOON_S)
-    await until(engine, lambda: inbox.heard == [1], "the first parcel")
+    await until(engine, lambda: inbox.heard == [1], "the first envelope")
     await engine.interrupt("gw_1")
     await until(engine, lambda: inbox.heard[-1] == "interrupted", "word of the interruption")
     assert list(await push.publish([("gw_1", delivery(2))], timeout_s=SOON_S)) == [False]
@@ -88,7 +90,7 @@ async def a_broken_subscription_says_so_before_and_after_the_loss(engine: PushEn
 
 @SUITE.promise
 async def an_interruption_of_one_gateway_leaves_the_others_alone(engine: PushEngine) -> None:
-    """The subscription broke: parcels may have been lost from here on."""
+    """The subscription broke: envelopes may have been lost from here on."""
     await subscribed(engine, "gw_1")
     other = await subscribed(engine, "gw_2")
     await engine.interrupt("gw_1")
@@ -111,8 +113,8 @@ async def when_the_server_restarts_every_gateway_hears_of_it(engine: PushEngine)
 
 
 @SUITE.promise
-async def a_repeated_subscribe_does_not_double_the_parcels(engine: PushEngine) -> None:
-    """A parcel arrives once or not at all; loss is normal."""
+async def a_repeated_subscribe_does_not_double_the_envelopes(engine: PushEngine) -> None:
+    """An envelope arrives once or not at all; loss is normal."""
     inbox, subscriber = Inbox(), engine.subscriber()
     await subscriber.subscribe("gw_1", inbox, timeout_s=SOON_S)
     await subscriber.subscribe("gw_1", inbox, timeout_s=SOON_S)
@@ -149,7 +151,7 @@ def test_every_sentence_of_the_port_is_quoted() -> None:
     assert SUITE.unquoted() == []
 
 
-async def test_a_parcel_on_its_way_when_the_receiver_unsubscribes_is_not_delivered() -> None:
+async def test_an_envelope_on_its_way_when_the_receiver_unsubscribes_is_not_delivered() -> None:
     late: list[Callable[[], None]] = []
 
     class Slow(Wire):
@@ -166,7 +168,7 @@ async def test_a_parcel_on_its_way_when_the_receiver_unsubscribes_is_not_deliver
     assert (len(late), inbox.heard) == (1, [])
 
 
-def delivery(sequence: int) -> Delivery:
+def delivery(sequence: int) -> MessageDelivery:
     message = Message(
         message_id=f"msg_{sequence}",
         chat_id="chat_1",
@@ -177,7 +179,7 @@ def delivery(sequence: int) -> Delivery:
         content_type=TEXT,
         created_at="2026-01-30T14:30:00.000Z",
     )
-    return Delivery(connection_ids=("conn_1", "conn_2"), message=message, prev_sequence=sequence - 1)
+    return MessageDelivery(connection_ids=("conn_1", "conn_2"), message=message, prev_sequence=sequence - 1)
 
 
 async def subscribed(engine: PushEngine, gateway_id: str) -> Inbox:

@@ -12,7 +12,7 @@ from seriatim.engines.inprocess.directory import MemoryRegistry, _ExpiringSet
 from seriatim.fanout.dead_letters import DeadLetters
 from seriatim.fanout.partition_worker import PartitionWorker
 from seriatim.ports.directory import Registration
-from seriatim.ports.event_log import Letter, Record
+from seriatim.ports.event_log import DeadLetter, Record
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import ErrorFrame
 from seriatim.simulation.mutants.catalogue import MUTANTS
@@ -70,14 +70,14 @@ def what_was_fetched_counts_as_handled(patch: pytest.MonkeyPatch) -> None:
 # --- H13: a dead letter cannot be written --------------------------------------------------------------------------
 
 
-def an_unwritten_letter_counts_as_written(patch: pytest.MonkeyPatch) -> None:
-    original = DeadLetters.bury
+def an_unwritten_dead_letter_counts_as_written(patch: pytest.MonkeyPatch) -> None:
+    original = DeadLetters.write
 
-    async def bury(self: DeadLetters, letter: Letter) -> bool:
-        await original(self, letter)
+    async def write(self: DeadLetters, dead_letter: DeadLetter) -> bool:
+        await original(self, dead_letter)
         return True
 
-    patch.setattr(DeadLetters, "bury", bury)
+    patch.setattr(DeadLetters, "write", write)
 
 
 # --- H17: slow consumers -------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from tests.holes.removed_delivery_rules import (
     a_failed_record_is_passed,
     a_full_buffer_drops,
     a_slow_consumer_is_closed_at_once,
-    an_unwritten_letter_counts_as_written,
+    an_unwritten_dead_letter_counts_as_written,
     mutant,
     own_messages_are_not_counted,
     the_sets_decide_who_lives,
@@ -162,7 +162,7 @@ async def test_h12_a_record_that_met_a_bug_is_tried_again_before_the_next_one(to
     await town.ingest.stored(draft(2))
     await town.until(lambda: 2 in bob.pushes, within_s=2)
     assert bob.pushes == [1, 2]
-    assert town.letters() == []
+    assert town.dead_letters() == []
 
 
 @closed_by(what_was_fetched_counts_as_handled)
@@ -182,11 +182,13 @@ async def test_h12_records_fetched_but_not_begun_are_left_to_the_next_owner(town
 # --- H13: a dead letter cannot be written --------------------------------------------------------------------------
 
 
-@closed_by(an_unwritten_letter_counts_as_written)
+@closed_by(an_unwritten_dead_letter_counts_as_written)
 @in_town
-async def test_h13_a_record_is_passed_only_once_its_letter_is_written_and_other_partitions_go_on(town: Town) -> None:
+async def test_h13_a_record_is_passed_only_once_its_dead_letter_is_written_and_other_partitions_go_on(
+    town: Town,
+) -> None:
     bob = await town.connect(BOB)
-    town.fanout.letters_wire.always("bury", UNAVAILABLE)
+    town.fanout.dead_letters_wire.always("write", UNAVAILABLE)
     town.append_raw(b"no event")
     await town.ingest.stored(draft(1))
     await town.members.add(CHAT, DAN, Role.MEMBER, by=ANN)
@@ -194,9 +196,9 @@ async def test_h13_a_record_is_passed_only_once_its_letter_is_written_and_other_
     assert town.next_offset(MESSAGES_0) == 0, "the record would be lost"
     assert MESSAGES_0 in town.fanout.notes.pages, "nobody was paged"
     assert town.next_offset(MEMBERSHIPS_0) == 1, "another partition was held up"
-    town.fanout.letters_wire.heal()
-    await town.until(lambda: bob.pushes == [1], within_s=limits.LETTER_RETRY_MAX_S)
-    assert len(town.letters()) == 1
+    town.fanout.dead_letters_wire.heal()
+    await town.until(lambda: bob.pushes == [1], within_s=limits.DEAD_LETTER_RETRY_MAX_S)
+    assert len(town.dead_letters()) == 1
 
 
 # --- H16: live overtakes sync --------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from seriatim.domain import limits
-from seriatim.domain.dead_letter import LetterBody
+from seriatim.domain.dead_letter import DeadLetterBody
 from seriatim.domain.events import encode_message, message_persisted
 from seriatim.domain.message import TEXT, Message
 from seriatim.domain.times import iso
@@ -87,15 +87,15 @@ def test_s34_after_a_crash_in_the_middle_of_a_batch_some_may_come_twice_and_none
 
 
 @pytest.mark.parametrize("poison", [b"", b"{", b'{"event_type":"MessagePersisted"}', b'{"event_type":"Unheard"}'])
-def test_s35_a_record_nobody_understands_is_buried_at_once_and_the_partition_flows(poison: bytes) -> None:
+def test_s35_a_record_that_cannot_be_read_becomes_a_dead_letter_at_once_and_the_partition_flows(poison: bytes) -> None:
     @in_town
     async def story(town: Town) -> None:
         bob = await town.connect(BOB)
         town.append_raw(poison)
         await town.ingest.stored(draft(1))
         await town.until(lambda: bob.pushes == [1], within_s=1)
-        [letter] = town.letters()
-        assert _attempts(letter) == 1
+        [dead_letter] = town.dead_letters()
+        assert _attempts(dead_letter) == 1
         await town.until(lambda: town.next_offset() == 2)
         assert town.fanout.notes.retries == 0
 
@@ -104,20 +104,22 @@ def test_s35_a_record_nobody_understands_is_buried_at_once_and_the_partition_flo
 
 @simulated
 @in_town
-async def test_s35_a_record_that_meets_a_bug_every_time_is_buried_after_3_attempts(town: Town) -> None:
+async def test_s35_a_record_that_meets_a_bug_every_time_becomes_a_dead_letter_after_3_attempts(town: Town) -> None:
     bob = await town.connect(BOB)
     town.fanout.push.bugs = 3
     await town.ingest.stored(draft(1))
     await town.ingest.stored(draft(2))
     await town.until(lambda: bob.pushes == [2], within_s=2)
-    [letter] = town.letters()
-    assert _attempts(letter) == 3
+    [dead_letter] = town.dead_letters()
+    assert _attempts(dead_letter) == 3
     await town.until(lambda: town.next_offset() == 2)
 
 
 @simulated
 @in_town
-async def test_s35_a_record_nobody_understands_leaves_its_run_and_its_neighbours_come_once_in_order(town: Town) -> None:
+async def test_s35_a_record_that_cannot_be_read_leaves_its_run_and_its_neighbours_come_once_in_order(
+    town: Town,
+) -> None:
     """Bob never synced: he is shown whatever fanout brings, so a message that came twice would show."""
     bob = await town.connect(BOB)
     town.fanout.directory_wire.on("connections", late(0.5))
@@ -128,13 +130,13 @@ async def test_s35_a_record_nobody_understands_leaves_its_run_and_its_neighbours
     await town.until(lambda: len(bob.pushes) >= 3, within_s=2)
     await town.until(lambda: town.next_offset() == 4)
     assert bob.pushes == [1, 2, 3]
-    assert [_attempts(letter) for letter in town.letters()] == [1]
+    assert [_attempts(dead_letter) for dead_letter in town.dead_letters()] == [1]
     assert town.fanout.notes.handled_offsets[MESSAGES_0] == [0, 1, 2, 3]
 
 
 @simulated
 @in_town
-async def test_s35_a_bug_met_by_a_run_is_met_by_its_records_one_by_one_and_only_the_culprit_is_buried(
+async def test_s35_a_bug_met_by_a_run_is_met_by_its_records_one_by_one_and_only_the_culprit_becomes_a_dead_letter(
     town: Town,
 ) -> None:
     bob = await town.connect(BOB)
@@ -147,18 +149,18 @@ async def test_s35_a_bug_met_by_a_run_is_met_by_its_records_one_by_one_and_only_
     town.fanout.push.bugs = 1 + 3  # the run of 2, 3 and 4 once, and then 2 three times
     await town.until(lambda: 4 in bob.pushes, within_s=2)
     assert bob.pushes == [1, 3, 4]
-    assert [_attempts(letter) for letter in town.letters()] == [3]
+    assert [_attempts(dead_letter) for dead_letter in town.dead_letters()] == [3]
     await town.until(lambda: town.next_offset() == 4)
 
 
-def _attempts(letter: Record) -> int:
-    return msgspec.json.decode(letter.value or b"", type=LetterBody).dlq_metadata.processing_attempts
+def _attempts(dead_letter: Record) -> int:
+    return msgspec.json.decode(dead_letter.value or b"", type=DeadLetterBody).dlq_metadata.processing_attempts
 
 
 @simulated
 @in_town
-async def test_s36_trouble_downstream_is_skipped_and_never_buried(town: Town) -> None:
-    """Given directory, push or roster failing, then the offset advances, nothing is buried or lost."""
+async def test_s36_trouble_downstream_is_skipped_and_never_a_dead_letter(town: Town) -> None:
+    """Given directory, push or roster failing, then the offset advances, nothing becomes a dead letter or is lost."""
     bob = await town.synced(BOB)
     troubles = [
         (town.fanout.store_wire, "*", Skip.ROSTER),
@@ -172,7 +174,7 @@ async def test_s36_trouble_downstream_is_skipped_and_never_buried(town: Town) ->
         assert town.next_offset() == number
         assert town.fanout.notes.skips[-1] is skip
         wire.heal()
-    assert town.letters() == []
+    assert town.dead_letters() == []
     await town.ingest.stored(draft(4))
     await town.until(lambda: bob.pushes == [1, 2, 3, 4], within_s=1)
 
@@ -184,7 +186,7 @@ async def test_s36_a_gateway_that_is_gone_is_skipped(town: Town) -> None:
     town.gateway.crash()
     await town.ingest.stored(draft(1))
     await town.until(lambda: town.next_offset() == 1)
-    assert (town.fanout.notes.skips, town.letters()) == ([Skip.GATEWAY_GONE], [])
+    assert (town.fanout.notes.skips, town.dead_letters()) == ([Skip.GATEWAY_GONE], [])
 
 
 @simulated
@@ -197,7 +199,7 @@ async def test_s37_an_event_without_its_optional_fields_is_delivered_with_their_
     )
     await town.until(lambda: bob.pushes == [1], within_s=1)
     assert ann.pushes == []
-    assert town.letters() == []
+    assert town.dead_letters() == []
 
 
 @simulated
@@ -207,7 +209,7 @@ async def test_s37_an_event_of_an_unknown_version_is_read_as_version_1_with_a_wa
     town.append_raw(_event(town, event_version=99, fields_of_tomorrow={"mood": "calm"}))
     await town.until(lambda: bob.pushes == [1], within_s=1)
     assert town.fanout.notes.versions == [99]
-    assert town.letters() == []
+    assert town.dead_letters() == []
 
 
 def _event(town: Town, *, without: tuple[str, ...] = (), **changes: object) -> bytes:

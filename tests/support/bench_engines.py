@@ -55,5 +55,5 @@ class OnMemory(StoreObserver):
     def event_reader(self, wire: ScriptedWire, group: str, consumer_id: str) -> EventReader:
         return MemoryEventReader(self.broker, wire, group, consumer_id)
 
-    def letter_writer(self, wire: ScriptedWire, clock: Clock) -> DeadLetterWriter:
+    def dead_letter_writer(self, wire: ScriptedWire, clock: Clock) -> DeadLetterWriter:
         return MemoryDeadLetterWriter(self.broker, wire, clock.now_ms)

@@ -85,7 +85,7 @@ class OnAFolder(OnMemory):
     def event_reader(self, wire: ScriptedWire, group: str, consumer_id: str) -> EventReader:
         return EmbeddedEventReader(self.log, group, consumer_id)
 
-    def letter_writer(self, wire: ScriptedWire, clock: Clock) -> DeadLetterWriter:
+    def dead_letter_writer(self, wire: ScriptedWire, clock: Clock) -> DeadLetterWriter:
         return cast(DeadLetterWriter, Wired(EmbeddedDeadLetterWriter(self.log, clock), wire))
 
 

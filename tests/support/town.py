@@ -21,7 +21,7 @@ from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
 from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
 from seriatim.fanout.consumer import FanoutService
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Partition, Record
-from seriatim.ports.push import Delivery, Parcel
+from seriatim.ports.push import MessageDelivery, PushEnvelope
 from seriatim.services.membership import MembershipService
 from seriatim.simulation.checks.history import WorldHistory
 from seriatim.simulation.clients.device import Device
@@ -196,11 +196,11 @@ class Town(Bench):
 
     def deliver(self, client: TownClient, message: Message, prev_sequence: int | None) -> None:
         """A push from fanout, without the fanout."""
-        parcel = Delivery(
+        envelope = MessageDelivery(
             connection_ids=(client.connection.connection_id,), message=message, prev_sequence=prev_sequence
         )
         host = next(host for host in self.gateways if client in host.clients)
-        host.process.run(host.gateway.received, [parcel])
+        host.process.run(host.gateway.received, [envelope])
 
     # --- what is there now -------------------------------------------------------------------------------------------
 
@@ -211,7 +211,7 @@ class Town(Bench):
     def acknowledged(self, user_id: str) -> int:
         return self.store.watermarks.get((user_id, CHAT), 0)
 
-    def letters(self) -> Sequence[Record]:
+    def dead_letters(self) -> Sequence[Record]:
         return self.broker.records(DEAD_LETTERS)
 
     def events(self, chat_id: str = CHAT) -> list[MessagePersisted]:
@@ -233,7 +233,7 @@ def _persisted(record: Record) -> MessagePersisted | None:
 
 
 class HomeWire(ScriptedWire):
-    """A wire into one process: what comes in runs there, and dies with it. `losing` parcels to come are lost."""
+    """A wire into one process: what comes in runs there, and dies with it. `losing` envelopes to come are lost."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
@@ -288,7 +288,7 @@ class FanoutHost:
         self._town = town
         self.process = Process(town.loop, name, random=Random(name))
         clock = self.process.clock
-        self.events_wire, self.letters_wire = HomeWire(self.process), HomeWire(self.process)
+        self.events_wire, self.dead_letters_wire = HomeWire(self.process), HomeWire(self.process)
         self.store_wire, self.directory_wire = HomeWire(self.process), HomeWire(self.process)
         self.push_wire = HomeWire(self.process)
         self.push = MoodyPush(town.channels, self.push_wire)
@@ -296,7 +296,7 @@ class FanoutHost:
         self.service: FanoutService = self.process.run(
             lambda: FanoutService(
                 town.event_reader(self.events_wire, GROUP, name),
-                town.letter_writer(self.letters_wire, clock),
+                town.dead_letter_writer(self.dead_letters_wire, clock),
                 town.roster(self.store_wire),
                 MemoryDirectory(town.registry, self.directory_wire, clock.now_ms),
                 self.push,
@@ -323,8 +323,8 @@ class MoodyPush(MemoryPush):
 
     bugs = 0
 
-    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
+    async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
         if self.bugs:
             self.bugs -= 1
             raise RuntimeError("a bug of ours")
-        return await super().publish(parcels, timeout_s=timeout_s)
+        return await super().publish(envelopes, timeout_s=timeout_s)

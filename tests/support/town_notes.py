@@ -34,7 +34,7 @@ class FanoutNotes(FanoutObserver):
         self.skips: list[Skip] = []
         self.retries = 0
         self.versions: list[int] = []
-        self.letters = 0
+        self.dead_letters = 0
         self.pages: list[Partition] = []
 
     def handled(self, run: Sequence[Record]) -> None:
@@ -50,8 +50,8 @@ class FanoutNotes(FanoutObserver):
     def unknown_version(self, event_version: int) -> None:
         self.versions.append(event_version)
 
-    def buried(self) -> None:
-        self.letters += 1
+    def dead_letter_written(self) -> None:
+        self.dead_letters += 1
 
-    def letter_failed(self, partition: Partition) -> None:
+    def dead_letter_failed(self, partition: Partition) -> None:
         self.pages.append(partition)

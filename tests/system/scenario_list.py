@@ -146,12 +146,12 @@ SCENARIOS: Mapping[int, Scenario] = {
     ),
     35: Scenario(
         "poison record",
-        [_FANOUT + "s35_a_record_nobody_understands_is_buried_at_once_and_the_partition_flows"],
-        [_LETTERS + "s35_a_record_nobody_understands_is_buried_in_kafka_and_its_partition_flows"],
+        [_FANOUT + "s35_a_record_that_cannot_be_read_becomes_a_dead_letter_at_once_and_the_partition_flows"],
+        [_LETTERS + "s35_a_record_that_cannot_be_read_becomes_a_dead_letter_in_kafka_and_its_partition_flows"],
     ),
     36: Scenario(
         "Redis or a gateway fails for a while",
-        [_FANOUT + "s36_trouble_downstream_is_skipped_and_never_buried"],
+        [_FANOUT + "s36_trouble_downstream_is_skipped_and_never_a_dead_letter"],
         [_KILLED_ENGINE, _KILLED_ROLE],
         "each fault also sees that no dead letter was written",
     ),

@@ -171,14 +171,14 @@ async def test_a_revoked_session_is_closed_on_its_gateway_and_refused_there_even
         await phone.connect()
 
 
-async def test_s35_a_record_nobody_understands_is_buried_in_kafka_and_its_partition_flows(
+async def test_s35_a_record_that_cannot_be_read_becomes_a_dead_letter_in_kafka_and_its_partition_flows(
     deployment: Deployment,
 ) -> None:
     async with await chatting(deployment, 6000) as talk:
         await talk.goes_on()
-        buried = _sum(deployment.fanouts, "fanout_dlq_rate_total")
+        before = _sum(deployment.fanouts, "fanout_dlq_rate_total")
         await asyncio.to_thread(_poison, deployment, talk.chats[0])
-        await talk.until(lambda: _sum(deployment.fanouts, "fanout_dlq_rate_total") == buried + 1, "a dead letter")
+        await talk.until(lambda: _sum(deployment.fanouts, "fanout_dlq_rate_total") == before + 1, "a dead letter")
         await talk.goes_on()
     await talk.agrees()
 

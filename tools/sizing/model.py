@@ -14,9 +14,9 @@ from seriatim.domain.chat import Membership, Role
 from seriatim.domain.message import TEXT, Message, content_digest
 from seriatim.domain.times import iso
 from seriatim.engines.dynamodb.rows import chats, messages
-from seriatim.engines.redis.push_envelope import encode_parcel
+from seriatim.engines.redis.push_envelope import encode_envelope
 from seriatim.ports.message_log import ChatCounter, Entry
-from seriatim.ports.push import Delivery
+from seriatim.ports.push import MessageDelivery
 
 KB = 1024
 READ_KB = 4
@@ -142,11 +142,11 @@ def redis_commands(load: Load) -> Mapping[str, int]:
     return {"EVAL (members)": 1, "SMEMBERS": load.members, "GET": load.online, "PUBLISH": load.gateways}
 
 
-def parcel_bytes(load: Load) -> int:
+def envelope_bytes(load: Load) -> int:
     """To one gateway."""
     there = max(1, load.online // load.gateways)
     connections = tuple(ids.CONNECTION + _ulid(number) for number in range(there))
-    return len(encode_parcel(Delivery(connection_ids=connections, message=sample(load), prev_sequence=1)))
+    return len(encode_envelope(MessageDelivery(connection_ids=connections, message=sample(load), prev_sequence=1)))
 
 
 # --- sizes ------------------------------------------------------------------------------------------------------------

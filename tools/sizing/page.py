@@ -84,7 +84,7 @@ def by_role() -> str:
 
 def beside_the_store() -> str:
     load = Load()
-    event, parcel = model.event_bytes(load), model.parcel_bytes(load)
+    event, envelope = model.event_bytes(load), model.envelope_bytes(load)
     week_gb = 1e6 * event * 3 / 1e9
     commands = model.redis_commands(load)
     counts = ", ".join(f"{count} {name}" for name, count in commands.items())
@@ -92,7 +92,7 @@ def beside_the_store() -> str:
         ("Kafka: a record, before compression", f"{event} B"),
         ("Kafka: a million messages on three brokers, kept for a week", f"{week_gb:.1f} GB"),
         ("Redis: commands of fanout for a message", f"{sum(commands.values())} ({counts})"),
-        ("Redis: a parcel to one gateway", f"{parcel} B"),
+        ("Redis: an envelope to one gateway", f"{envelope} B"),
         ("DynamoDB: a million messages, for ever", f"{model.stored_bytes(load) / 1000:.2f} GB"),
         ("DynamoDB: their keys, for a week", f"{model.key_bytes(load) / 1000:.2f} GB"),
     ]

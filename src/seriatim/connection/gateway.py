@@ -1,4 +1,4 @@
-"""All connections of one process: opens and closes them, hands them their parcels, keeps them findable and complete."""
+"""All connections of one process: opens and closes them, hands them their pushes, keeps them findable and complete."""
 
 import asyncio
 from collections import defaultdict
@@ -21,7 +21,7 @@ from seriatim.domain.times import iso
 from seriatim.ports.clock import Clock
 from seriatim.ports.directory import Directory, Registration
 from seriatim.ports.durability import Durability
-from seriatim.ports.push import Delivery, Parcel, Push, PushSubscriber
+from seriatim.ports.push import MessageDelivery, Push, PushEnvelope, PushSubscriber
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import CloseReason, message_frame
 
@@ -132,7 +132,7 @@ class Gateway:
         return connection
 
     def accept(self, socket: Socket, identity: ClientIdentity) -> Connection:
-        """A connection that already takes events and parcels, and keeps them until it is established.
+        """A connection that already takes events and envelopes, and keeps them until it is established.
 
         Raises what a handshake should be refused with.
         """
@@ -209,23 +209,23 @@ class Gateway:
             connected_at=iso(connection.connected_at_ms),
         )
 
-    # --- parcels -----------------------------------------------------------------------------------------------------
+    # --- pushes ------------------------------------------------------------------------------------------------------
 
-    def received(self, parcels: Sequence[Parcel]) -> None:
+    def received(self, envelopes: Sequence[PushEnvelope]) -> None:
         """Sorted by connection, so that each is asked once for all it gets. A message is encoded once for everybody."""
         runs: defaultdict[str, list[PushedMessage]] = defaultdict(list)
-        for parcel in parcels:
-            if isinstance(parcel, Delivery):
-                message, prev_sequence = parcel.message, parcel.prev_sequence
+        for envelope in envelopes:
+            if isinstance(envelope, MessageDelivery):
+                message, prev_sequence = envelope.message, envelope.prev_sequence
                 frame = encode(message_frame(message, prev_sequence))
                 pushed = (message.chat_id, message.sequence, prev_sequence, frame)
-                for connection_id in parcel.connection_ids:
+                for connection_id in envelope.connection_ids:
                     runs[connection_id].append(pushed)
             else:
                 self._deliver(runs)
                 runs = defaultdict(list)
-                if (reason := _CLOSE_REASONS.get(parcel.reason)) is not None:
-                    self._close(parcel.connection_id, reason)
+                if (reason := _CLOSE_REASONS.get(envelope.reason)) is not None:
+                    self._close(envelope.connection_id, reason)
         self._deliver(runs)
 
     def _deliver(self, runs: Mapping[str, Sequence[PushedMessage]]) -> None:
@@ -243,7 +243,7 @@ class Gateway:
         self._set_subscribed(False)
 
     def resumed(self) -> None:
-        """Parcels may have been lost: look at once."""
+        """Envelopes may have been lost: look at once."""
         self._set_subscribed(True)
         self._resumed.set()
 

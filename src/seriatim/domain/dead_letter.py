@@ -14,7 +14,7 @@ from seriatim.domain.sharding import partition
 from seriatim.domain.times import iso
 
 
-class LetterMetadata(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetterMetadata(msgspec.Struct, frozen=True, kw_only=True):
     original_topic: str
     original_partition: int
     original_offset: int
@@ -40,12 +40,12 @@ class OriginalRecord(msgspec.Struct, frozen=True, kw_only=True):
     value_truncated: bool | UnsetType = UNSET
 
 
-class LetterBody(msgspec.Struct, frozen=True, kw_only=True):
-    dlq_metadata: LetterMetadata
+class DeadLetterBody(msgspec.Struct, frozen=True, kw_only=True):
+    dlq_metadata: DeadLetterMetadata
     original_record: OriginalRecord
 
 
-def letter_value(
+def dead_letter_value(
     *,
     topic: str,
     source_partition: int,
@@ -60,41 +60,41 @@ def letter_value(
     consumer_id: str,
     failed_at_ms: int,
 ) -> bytes:
-    """The letter as JSON. Whatever the record holds, this succeeds: a letter that cannot be written stalls everyone."""
-    metadata = LetterMetadata(
+    """As JSON. Whatever the record holds, this succeeds: a dead letter that cannot be written stalls its partition."""
+    metadata = DeadLetterMetadata(
         original_topic=topic,
         original_partition=source_partition,
         original_offset=offset,
         original_timestamp=iso(timestamp_ms),
         consumer_group=consumer_group,
         consumer_id=consumer_id,
-        failure_reason=_encodable(reason)[: limits.LETTER_REASON_CHARS_MAX],
+        failure_reason=_encodable(reason)[: limits.DEAD_LETTER_REASON_CHARS_MAX],
         failure_timestamp=iso(failed_at_ms),
         processing_attempts=attempts,
     )
-    return msgspec.json.encode(LetterBody(dlq_metadata=metadata, original_record=_original(key, value, headers)))
+    return msgspec.json.encode(DeadLetterBody(dlq_metadata=metadata, original_record=_original(key, value, headers)))
 
 
-def letter_key(key: bytes | None) -> str | None:
-    """The letter's own key: the record's, if it is text."""
+def dead_letter_key(key: bytes | None) -> str | None:
+    """The dead letter's own key: the record's, if it is text."""
     try:
         return None if key is None else key.decode()
     except UnicodeDecodeError:
         return None
 
 
-def letter_partition(key: bytes | None, source_partition: int, count: int) -> int:
-    """Letters of one chat stay together; without a usable key, those of one source partition do."""
-    text = letter_key(key)
+def dead_letter_partition(key: bytes | None, source_partition: int, count: int) -> int:
+    """Dead letters of one chat stay together; without a usable key, those of one source partition do."""
+    text = dead_letter_key(key)
     return source_partition % count if text is None else partition(text, count)
 
 
 def _original(key: bytes | None, value: bytes | None, headers: tuple[tuple[str, bytes], ...]) -> OriginalRecord:
-    text = letter_key(key)
-    too_large = value is not None and len(value) > limits.LETTER_VALUE_BYTES_MAX
+    text = dead_letter_key(key)
+    too_large = value is not None and len(value) > limits.DEAD_LETTER_VALUE_BYTES_MAX
     return OriginalRecord(
         key=text,
-        value=None if value is None else _base64(value[: limits.LETTER_VALUE_BYTES_MAX]),
+        value=None if value is None else _base64(value[: limits.DEAD_LETTER_VALUE_BYTES_MAX]),
         headers=tuple([(_encodable(name), _base64(content)) for name, content in headers]),
         key_base64=_base64(key) if key is not None and text is None else UNSET,
         value_sha256=sha256(value).hexdigest() if value is not None and too_large else UNSET,

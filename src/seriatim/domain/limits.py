@@ -153,10 +153,10 @@ DOWNSTREAM_TIMEOUT_S = 1.0
 RECORD_TRIES_MAX = 3  # ADR-011: a poison record reaches the dead letters within 3 attempts
 RECORD_RETRY_S = 0.1
 POLL_RECORDS_MAX = 500  # ADR-011
-LETTER_RETRY_S = 0.5  # a letter that cannot be written pauses its partition; doubles
-LETTER_RETRY_MAX_S = 30.0
-LETTER_VALUE_BYTES_MAX = 716_800  # 700 KiB, base64 of it still fits the topic's 2 MiB record
-LETTER_REASON_CHARS_MAX = 2000  # an exception may quote the whole record it failed on
+DEAD_LETTER_RETRY_S = 0.5  # a dead letter that cannot be written pauses its partition; doubles
+DEAD_LETTER_RETRY_MAX_S = 30.0
+DEAD_LETTER_VALUE_BYTES_MAX = 716_800  # 700 KiB, base64 of it still fits the topic's 2 MiB record
+DEAD_LETTER_REASON_CHARS_MAX = 2000  # an exception may quote the whole record it failed on
 GROUP_TIMEOUT_S = 5.0  # joining, leaving and one fetch: the calls of a reader that carry no deadline of their own
 POLL_WAIT_S = 5.0  # an idle reader asks again this often, so a lost wake-up delays it no longer than this
 COMMIT_RETRY_S = 0.5
@@ -167,7 +167,9 @@ RUN_RECORDS_MAX = 50  # handled together: who gets the messages of a chat is ask
 BACKLOG_PAUSE_RECORDS = 100  # a partition with this many waiting is paused: it holds at most this plus one poll
 POLL_RETRY_S = 0.1  # pause after a failed poll; doubles
 POLL_RETRY_MAX_S = 5.0
-STALL_S = 60.0  # without progress while events arrive: twice the longest pause of a letter, six runs that all time out
+STALL_S = (
+    60.0  # without progress while events arrive: twice the longest pause of a dead letter, six runs that all time out
+)
 STALL_LOOK_S = 5.0  # between two looks at the partitions of this process
 MEMBER_CACHE_TTL_S = 300.0
 LOCAL_CALLS_MAX = 32  # answered within one process before others get a turn: ten records of fanout, under a millisecond
@@ -223,7 +225,7 @@ SWEEP_BUSY_PAUSE_S = 0.05  # between sweeps while there is much to remove: a ten
 SWEEP_PACE_MAX_RATIO = 10  # of believed to real time: a wall clock 7 days ahead is believed after 18 h
 SWEEP_NOTED_S = 60  # so often the believed time is written down; a restart goes on from there
 SWEEP_AHEAD_S = 3600.0  # a wall clock so far ahead of the believed time is worth a warning
-LETTER_RETENTION_S = 2_592_000  # docs/spec/data.md#topics: 30 days of dead letters
+DEAD_LETTER_RETENTION_S = 2_592_000  # docs/spec/data.md#topics: 30 days of dead letters
 
 # --- DynamoDB ----------------------------------------------------------------------------------------------------
 DYNAMODB_CONNECTIONS_MAX = 128  # per process, one request at a time on each: at 10 ms a call, 12,800 calls a second

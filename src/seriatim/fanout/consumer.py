@@ -32,7 +32,7 @@ class FanoutService:
     def __init__(
         self,
         reader: EventReader,
-        letters: DeadLetterWriter,
+        dead_letters: DeadLetterWriter,
         roster: Roster,
         directory: Directory,
         push: Push,
@@ -46,8 +46,8 @@ class FanoutService:
         self._clock = clock
         self._observe = observe or FanoutObserver()
         self._deliverer = Deliverer(Recipients(roster, directory, clock, self._observe), push, self._observe)
-        self._letters = DeadLetters(
-            letters, clock, consumer_group=consumer_group, consumer_id=consumer_id, observe=self._observe
+        self._dead_letters = DeadLetters(
+            dead_letters, clock, consumer_group=consumer_group, consumer_id=consumer_id, observe=self._observe
         )
         self._workers: dict[Partition, PartitionWorker] = {}
         self._tasks: dict[PartitionWorker, asyncio.Task[None]] = {}  # also those that are just finishing
@@ -95,7 +95,7 @@ class FanoutService:
         self.lost([partition for partition in partitions if partition in self._workers])
         for partition in partitions:
             worker = PartitionWorker(
-                partition, self._reader, self._deliverer, self._letters, self._clock, self._observe
+                partition, self._reader, self._deliverer, self._dead_letters, self._clock, self._observe
             )
             self._workers[partition] = worker
             self._tasks[worker] = asyncio.create_task(worker.run())

@@ -1,9 +1,9 @@
-"""Records that cannot be handled: set aside with the reason, for a person to look at. Nothing is buried unwritten."""
+"""Records that cannot be handled: written to the dead letters with the reason, for an operator to read."""
 
 from seriatim.domain import limits
 from seriatim.fanout.observer import FanoutObserver
 from seriatim.ports.clock import Clock
-from seriatim.ports.event_log import DeadLetterWriter, Letter, Record
+from seriatim.ports.event_log import DeadLetter, DeadLetterWriter, Record
 
 
 class DeadLetters:
@@ -22,8 +22,8 @@ class DeadLetters:
         self._consumer_id = consumer_id
         self._observe = observe
 
-    def letter(self, record: Record, error: Exception, attempts: int) -> Letter:
-        return Letter(
+    def dead_letter(self, record: Record, error: Exception, attempts: int) -> DeadLetter:
+        return DeadLetter(
             record=record,
             reason=_reason(error),
             attempts=attempts,
@@ -32,19 +32,19 @@ class DeadLetters:
             failed_at_ms=self._clock.now_ms(),
         )
 
-    async def bury(self, letter: Letter) -> bool:
-        """One try. True once the letter is safe; until then its record must not be passed."""
+    async def write(self, dead_letter: DeadLetter) -> bool:
+        """One try. True once the dead letter is safe; until then its record must not be passed."""
         try:
-            await self._writer.bury(letter, timeout_s=limits.PUBLISH_TIMEOUT_S)
+            await self._writer.write(dead_letter, timeout_s=limits.PUBLISH_TIMEOUT_S)
         except Exception:
             # Whatever went wrong, the record is in no other place yet, so every failure counts the same.
-            self._observe.letter_failed(letter.record.partition)
+            self._observe.dead_letter_failed(dead_letter.record.partition)
             return False
-        self._observe.buried()
+        self._observe.dead_letter_written()
         return True
 
 
 def _reason(error: Exception) -> str:
-    """`Class: text`. The text may quote a record that no encoder accepts; the letter must be writable all the same."""
-    text = f"{type(error).__name__}: {error}"[: limits.LETTER_REASON_CHARS_MAX]
+    """`Class: text`. The text may quote a record that no encoder accepts; this one can be written."""
+    text = f"{type(error).__name__}: {error}"[: limits.DEAD_LETTER_REASON_CHARS_MAX]
     return text.encode(errors="replace").decode()

@@ -8,7 +8,7 @@ from seriatim.domain.events import EVENT_VERSION, MembershipChanged, MessagePers
 from seriatim.fanout.observer import FanoutObserver, Skip
 from seriatim.fanout.recipients import Recipients
 from seriatim.ports.event_log import Record
-from seriatim.ports.push import Delivery, Parcel, Push
+from seriatim.ports.push import MessageDelivery, Push, PushEnvelope
 
 
 class Deliverer:
@@ -30,22 +30,22 @@ class Deliverer:
             elif isinstance(event, MembershipChanged):
                 await self._recipients.forget(event.chat_id)
         if messages:
-            parcels = await self._recipients.parcels(messages)
-            if parcels:
-                await self._publish(parcels)
+            envelopes = await self._recipients.envelopes(messages)
+            if envelopes:
+                await self._publish(envelopes)
 
-    async def _publish(self, parcels: Sequence[tuple[str, Parcel]]) -> None:
+    async def _publish(self, envelopes: Sequence[tuple[str, PushEnvelope]]) -> None:
         try:
-            heard = await self._push.publish(parcels, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
+            heard = await self._push.publish(envelopes, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
         except SeriatimError:
-            for _ in parcels:
+            for _ in envelopes:
                 self._observe.skipped(Skip.PUSH)
             return
         delivered = connections = 0
-        for (_, parcel), someone_listened in zip(parcels, heard, strict=True):
+        for (_, envelope), someone_listened in zip(envelopes, heard, strict=True):
             if not someone_listened:
                 self._observe.skipped(Skip.GATEWAY_GONE)
-            elif isinstance(parcel, Delivery):
+            elif isinstance(envelope, MessageDelivery):
                 delivered += 1
-                connections += len(parcel.connection_ids)
+                connections += len(envelope.connection_ids)
         self._observe.delivered(delivered, connections)

@@ -21,7 +21,7 @@ class FanoutObserver:
     def handled(self, run: Sequence[Record]) -> None:
         """These records need nothing more: delivery was attempted, or the dead letter of the only one is written."""
 
-    def delivered(self, parcels: int, connections: int) -> None:
+    def delivered(self, envelopes: int, connections: int) -> None:
         """So many were handed to gateways that listen, for so many connections together."""
 
     def skipped(self, reason: Skip) -> None:
@@ -36,10 +36,10 @@ class FanoutObserver:
     def unknown_version(self, event_version: int) -> None:
         """An event newer than this code, handled as version 1."""
 
-    def buried(self) -> None:
+    def dead_letter_written(self) -> None:
         """A dead letter was written."""
 
-    def letter_failed(self, partition: Partition) -> None:
+    def dead_letter_failed(self, partition: Partition) -> None:
         """The partition stands still until its dead letter can be written: page someone."""
 
     def commit_failed(self) -> None:

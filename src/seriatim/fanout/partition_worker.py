@@ -1,7 +1,8 @@
 """One partition's records, in strict order: handle a run of them, move on, commit what lies behind.
 
-A record leaves the backlog only when it is handled or its letter is safe; so a commit never passes an unhandled one.
-A run that fails is taken apart: its records are tried one by one, so that only the one to blame is retried or buried.
+A record leaves the backlog only when it is handled or its dead letter is written, so a commit never passes an unhandled
+record. A run that fails is split: its records are tried one by one, and only the one that fails is retried or becomes
+a dead letter.
 """
 
 import asyncio
@@ -34,14 +35,14 @@ class PartitionWorker:
         partition: Partition,
         reader: EventReader,
         handler: Handler,
-        letters: DeadLetters,
+        dead_letters: DeadLetters,
         clock: Clock,
         observe: FanoutObserver,
     ) -> None:
         self._partition = partition
         self._reader = reader
         self._handler = handler
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._clock = clock
         self._observe = observe
         self._backlog: deque[Record] = deque()
@@ -95,7 +96,7 @@ class PartitionWorker:
             self.advance(run)
 
     async def settle(self, run: Sequence[Record]) -> bool:
-        """True once all are handled, or the only one is buried; False when told to stop or to try one by one."""
+        """True: all are handled, or the only one is a dead letter. False: `stop` was called, or try them one by one."""
         attempts = 0
         while True:
             attempts += 1
@@ -112,9 +113,9 @@ class PartitionWorker:
                 return False
 
     async def recover(self, record: Record, error: Exception, attempts: int) -> bool:
-        """After a failed attempt the record stays first in line: buried when hopeless (True), else tried once more."""
+        """After a failed attempt: True once it is a dead letter, False to try the record again. It stays first."""
         if hopeless(error, attempts):
-            return await self._bury(record, error, attempts)
+            return await self._write_dead_letter(record, error, attempts)
         self._observe.retried()
         await self._rest(limits.RECORD_RETRY_S)
         return False
@@ -154,15 +155,20 @@ class PartitionWorker:
         most = min(limits.RUN_RECORDS_MAX, limits.COMMIT_RECORDS_MAX - self._uncommitted)
         return tuple(islice(self._backlog, 1 if self._singly else most))
 
-    async def _bury(self, record: Record, error: Exception, attempts: int) -> bool:
-        """Committing without the letter would lose the record, so this partition waits; the others go on."""
-        letter = self._letters.letter(record, error, attempts)
+    async def _write_dead_letter(self, record: Record, error: Exception, attempts: int) -> bool:
+        """Committing without the dead letter would lose the record, so this partition waits; the others go on."""
+        dead_letter = self._dead_letters.dead_letter(record, error, attempts)
         failures = 0
-        while not await self._letters.bury(letter):
+        while not await self._dead_letters.write(dead_letter):
             failures += 1
             self._pause()
             await self._rest(
-                backoff_s(failures, first_s=limits.LETTER_RETRY_S, most_s=limits.LETTER_RETRY_MAX_S, clock=self._clock)
+                backoff_s(
+                    failures,
+                    first_s=limits.DEAD_LETTER_RETRY_S,
+                    most_s=limits.DEAD_LETTER_RETRY_MAX_S,
+                    clock=self._clock,
+                )
             )
             if self._stopped.is_set():
                 return False

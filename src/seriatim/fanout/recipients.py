@@ -1,4 +1,4 @@
-"""Who gets a message: the members, their live connections, one parcel per gateway.
+"""Who gets a message: the members, their live connections, one envelope per gateway.
 
 The steps are docs/spec/websocket.md#routing-a-message. The member cache is believed only when it is at least as new as
 the event; the roster is asked otherwise.
@@ -16,7 +16,7 @@ from seriatim.fanout.observer import FanoutObserver, Skip
 from seriatim.ports.catalog import Members, Roster
 from seriatim.ports.clock import Clock
 from seriatim.ports.directory import CachedMembers, Directory, Registration
-from seriatim.ports.push import Delivery, Parcel
+from seriatim.ports.push import MessageDelivery, PushEnvelope
 
 
 class Recipients:
@@ -26,8 +26,8 @@ class Recipients:
         self._clock = clock
         self._observe = observe
 
-    async def parcels(self, messages: Mapping[str, Sequence[MessagePersisted]]) -> list[tuple[str, Parcel]]:
-        """Of each message one parcel per gateway that holds a recipient, those of a chat in order.
+    async def envelopes(self, messages: Mapping[str, Sequence[MessagePersisted]]) -> list[tuple[str, PushEnvelope]]:
+        """Of each message one envelope per gateway that holds a recipient, those of a chat in order.
 
         Everything is asked once for all of them. Who cannot be found is not pushed to, which is counted: durability
         still has it.
@@ -43,7 +43,7 @@ class Recipients:
         except SeriatimError:
             self._skipped([messages[chat_id] for chat_id in members], Skip.DIRECTORY)
             return []
-        parcels: list[tuple[str, Parcel]] = []
+        envelopes: list[tuple[str, PushEnvelope]] = []
         for chat_id, user_ids in members.items():
             gateways = [
                 (gateway_id, registrations, tuple([each.connection_id for each in registrations]))
@@ -54,9 +54,9 @@ class Recipients:
                     ids = reached(event, registrations, everyone)
                     if ids:
                         message, prev_sequence = event.message, event.prev_sequence
-                        parcel = Delivery(connection_ids=ids, message=message, prev_sequence=prev_sequence)
-                        parcels.append((gateway_id, parcel))
-        return parcels
+                        envelope = MessageDelivery(connection_ids=ids, message=message, prev_sequence=prev_sequence)
+                        envelopes.append((gateway_id, envelope))
+        return envelopes
 
     async def forget(self, chat_id: str) -> None:
         """The chat's members changed. If the cache cannot be cleared, the version of later events outdates it."""

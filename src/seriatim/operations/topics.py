@@ -190,7 +190,7 @@ _RETENTION: Mapping[str, Mapping[str, str]] = {
     MEMBERSHIPS: _retention(limits.EVENT_RETENTION_S, 10),
     CHATS: _retention(limits.EVENT_RETENTION_S, 10),
     DEAD_LETTERS: {
-        **_retention(limits.LETTER_RETENTION_S, 50),
+        **_retention(limits.DEAD_LETTER_RETENTION_S, 50),
         "max.message.bytes": str(limits.KAFKA_RECORD_BYTES_MAX),
     },
 }

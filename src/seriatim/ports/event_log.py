@@ -44,7 +44,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     told: MessagePersisted | None = None
 
 
-class Letter(msgspec.Struct, frozen=True, kw_only=True):
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     """A record that cannot be handled, and why."""
 
     record: Record
@@ -65,8 +65,8 @@ class EventWriter(Protocol):
 
 
 class DeadLetterWriter(Protocol):
-    async def bury(self, letter: Letter, *, timeout_s: float) -> None:
-        """Returns once the letter survives the loss of a broker."""
+    async def write(self, dead_letter: DeadLetter, *, timeout_s: float) -> None:
+        """Returns once the dead letter survives the loss of a broker."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""From fanout to the gateways: fire and forget. A parcel arrives once or not at all; loss is normal."""
+"""From fanout to the gateways: fire and forget. An envelope arrives once or not at all; loss is normal."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -8,7 +8,7 @@ import msgspec
 from seriatim.domain.message import Message
 
 
-class Delivery(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class MessageDelivery(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A message for some connections of one gateway. `prev_sequence`: the message before it, None when unknown."""
 
     connection_ids: tuple[str, ...]
@@ -21,32 +21,32 @@ class CloseOrder(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-Parcel = Delivery | CloseOrder
+PushEnvelope = MessageDelivery | CloseOrder
 
 
-class ParcelReceiver(Protocol):
-    def received(self, parcels: Sequence[Parcel]) -> None:
+class PushReceiver(Protocol):
+    def received(self, envelopes: Sequence[PushEnvelope]) -> None:
         """In the order in which they were published, some of them at once or each by itself."""
         ...
 
     def interrupted(self) -> None:
-        """The subscription broke: parcels may have been lost from here on."""
+        """The subscription broke: envelopes may have been lost from here on."""
         ...
 
     def resumed(self) -> None:
-        """The subscription stands again: parcels published from now on arrive."""
+        """The subscription stands again: envelopes published from now on arrive."""
         ...
 
 
 class Push(Protocol):
-    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
-        """Sends each parcel to its gateway's channel, in order. Says for each whether anyone was listening."""
+    async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
+        """Sends each envelope to its gateway's channel, in order. Says for each whether anyone was listening."""
         ...
 
 
 class PushSubscriber(Protocol):
-    async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
-        """Returns once parcels published from now on reach the receiver. Stays subscribed, and says when it was not."""
+    async def subscribe(self, gateway_id: str, receiver: PushReceiver, *, timeout_s: float) -> None:
+        """Returns once envelopes published from now on reach the receiver. Stays subscribed, and reports interruptions."""
         ...
 
     async def unsubscribe(self, gateway_id: str) -> None: ...

@@ -18,7 +18,7 @@ from seriatim.fanout.consumer import FanoutService
 from seriatim.fanout.observer import FanoutObserver
 from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, EventWriter, Record
-from seriatim.ports.push import Delivery, Parcel
+from seriatim.ports.push import MessageDelivery, PushEnvelope
 from seriatim.services.membership import MembershipService
 from seriatim.simulation.checks.history import WorldHistory
 from seriatim.simulation.clients.socket import SimulatedSocket
@@ -333,11 +333,11 @@ class _ObservedPush(MemoryPush):
         super().__init__(channels, wire)
         self._history = history
 
-    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
-        for _, parcel in parcels:
-            if isinstance(parcel, Delivery):
-                self._history.push_addressed(parcel)
-        return await super().publish(parcels, timeout_s=timeout_s)
+    async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
+        for _, envelope in envelopes:
+            if isinstance(envelope, MessageDelivery):
+                self._history.push_addressed(envelope)
+        return await super().publish(envelopes, timeout_s=timeout_s)
 
 
 class _HandledRecords(FanoutObserver):

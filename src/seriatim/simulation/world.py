@@ -336,7 +336,7 @@ class World:
             history=self.history,
             store=self.stores.store,
             devices=[device.report() for device in self.devices],
-            letters=self.stores.broker.records(DEAD_LETTERS),
+            dead_letters=self.stores.broker.records(DEAD_LETTERS),
             lag={f"{partition.topic}/{partition.number}": count for partition, count in lag.items()},
             buffers_max=high_water(),
             buffer_limit=buffer_limit(),

@@ -11,18 +11,18 @@ from seriatim.domain.errors import OutcomeUnknown
 from seriatim.engines.inprocess.push import MemoryPushSubscriber
 from seriatim.engines.inprocess.revocations import LocalRevocations
 from seriatim.ports.directory import Registration
-from seriatim.ports.push import CloseOrder, Parcel
+from seriatim.ports.push import CloseOrder, PushEnvelope
 from tests.support.rest import DEVICE, OTHER_DEVICE, OTHER_PHONE, Rest, RestBench
 
 
 class Gateway:
-    """Implements `ParcelReceiver`: keeps what it is told."""
+    """Implements `PushReceiver`: keeps what it is told."""
 
     def __init__(self) -> None:
-        self.parcels: list[Parcel] = []
+        self.envelopes: list[PushEnvelope] = []
 
-    def received(self, parcels: Sequence[Parcel]) -> None:
-        self.parcels.extend(parcels)
+    def received(self, envelopes: Sequence[PushEnvelope]) -> None:
+        self.envelopes.extend(envelopes)
 
     def interrupted(self) -> None: ...
 
@@ -107,8 +107,8 @@ async def test_the_sockets_of_a_revoked_session_are_told_to_close_and_no_others(
     await connect(bench, one, "conn_1")
     await connect(bench, other, "conn_2")
     await rest("POST", "auth/logout", token=one["tokens"]["access_token"])
-    await asyncio.sleep(0)  # a parcel arrives with the next turn of the loop
-    assert gateway.parcels == [CloseOrder(connection_id="conn_1", reason="session_revoked")]
+    await asyncio.sleep(0)  # an envelope arrives with the next turn of the loop
+    assert gateway.envelopes == [CloseOrder(connection_id="conn_1", reason="session_revoked")]
 
 
 @pytest.mark.parametrize("operation", ["connections", "publish"])

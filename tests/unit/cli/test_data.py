@@ -64,13 +64,13 @@ def test_contents_and_phones_are_shown_on_demand_and_secrets_not_even_then(prist
 
 
 def test_a_dead_letter_and_a_record_that_is_no_event_hide_what_may_be_content(town: Path) -> None:
-    letter: dict[str, object] = {
+    dead_letter: dict[str, object] = {
         "dlq_metadata": {},
         "original_record": {"key": None, "value": "VE9QU0VDUkVU", "headers": []},
     }
 
     def put(raw: Rows) -> None:
-        for topic, value in (("dead_letters", json.dumps(letter).encode()), ("messages.persisted", b"TOPSECRET{")):
+        for topic, value in (("dead_letters", json.dumps(dead_letter).encode()), ("messages.persisted", b"TOPSECRET{")):
             event = rows.EVENT.encode(rows.EventRow(b"chat_x", value, (), 0))
             raw.put(rows.event_key(Partition(topic, 0), 99), event)
 

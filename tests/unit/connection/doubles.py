@@ -10,7 +10,7 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.domain.message import Draft, Message, Receipt
 from seriatim.ports.directory import CachedMembers, Registration
 from seriatim.ports.durability import Answer, PrefixPage
-from seriatim.ports.push import Parcel, ParcelReceiver
+from seriatim.ports.push import PushEnvelope, PushReceiver
 from seriatim.protocol.codec import decode_server_frame
 from seriatim.protocol.frames import CloseReason, ConnectionClosing, ErrorFrame, MessageBatch, MessageFrame, ServerFrame
 
@@ -186,18 +186,18 @@ class FakeDirectory:
 
 class FakePush:
     def __init__(self) -> None:
-        self.published: list[tuple[str, Parcel]] = []
+        self.published: list[tuple[str, PushEnvelope]] = []
 
-    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
-        self.published.extend(parcels)
-        return [True] * len(parcels)
+    async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
+        self.published.extend(envelopes)
+        return [True] * len(envelopes)
 
 
 class FakeSubscriber:
     def __init__(self) -> None:
         self.subscribed: list[str] = []
 
-    async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
+    async def subscribe(self, gateway_id: str, receiver: PushReceiver, *, timeout_s: float) -> None:
         self.subscribed.append(gateway_id)
 
     async def unsubscribe(self, gateway_id: str) -> None:

@@ -34,7 +34,7 @@ from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES
 from seriatim.ports.message_log import ChatCounter
-from seriatim.ports.push import Delivery
+from seriatim.ports.push import MessageDelivery
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
 from seriatim.simulation.stores.message_log import MemoryMessageLog
 from seriatim.simulation.stores.tables import MemoryStore
@@ -249,7 +249,7 @@ class House:
         """To everybody who is connected."""
         message = a_message(sequence, content=content)
         ids = tuple(self.gateway.connections)
-        self.gateway.received([Delivery(connection_ids=ids, message=message, prev_sequence=sequence - 1)])
+        self.gateway.received([MessageDelivery(connection_ids=ids, message=message, prev_sequence=sequence - 1)])
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from typing import ParamSpec
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.session.connection import Connection
 from seriatim.connection.socket import ClientIdentity
-from seriatim.ports.push import Delivery
+from seriatim.ports.push import MessageDelivery
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import Ack, ClientFrame, SendMessage, SyncRequest
 from tests.unit.connection.doubles import (
@@ -137,7 +137,7 @@ class World:
             stored.sort()
         self.gateway.received([a_delivery(connection, sequence, prev, chat_id)])
 
-    def deliver_run(self, *deliveries: Delivery) -> None:
+    def deliver_run(self, *deliveries: MessageDelivery) -> None:
         """Pushes that arrive together, of messages that are stored by then."""
         for each in deliveries:
             stored = self.durability.chats.setdefault(each.message.chat_id, [])
@@ -167,8 +167,8 @@ def with_world(test: Callable[[World], Awaitable[None]] | None = None, *, chance
 # --- small things --------------------------------------------------------------------------------------------------
 
 
-def a_delivery(connection: Connection, sequence: int, prev: int | None, chat_id: str = CHAT) -> Delivery:
-    return Delivery(
+def a_delivery(connection: Connection, sequence: int, prev: int | None, chat_id: str = CHAT) -> MessageDelivery:
+    return MessageDelivery(
         connection_ids=(connection.connection_id,), message=a_message(sequence, chat_id), prev_sequence=prev
     )
 

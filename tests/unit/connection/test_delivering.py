@@ -4,7 +4,7 @@ import asyncio
 
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, OutcomeUnknown
-from seriatim.ports.push import Delivery
+from seriatim.ports.push import MessageDelivery
 from seriatim.protocol.frames import CloseReason, MessageAck, MessageFrame
 from tests.unit.connection.doubles import CHAT, a_message, a_receipt
 from tests.unit.connection.kit import World, a_send, a_sync, ask, turns, with_world
@@ -47,8 +47,10 @@ async def test_a_push_of_what_was_sent_or_waits_to_be_is_counted_and_dropped(wor
 async def test_a_push_is_encoded_once_for_all_who_get_it(world: World) -> None:
     one, first = await world.connect("device_1")
     other, second = await world.connect("device_2")
-    parcel = Delivery(connection_ids=(one.connection_id, other.connection_id), message=a_message(1), prev_sequence=None)
-    world.gateway.received([parcel])
+    envelope = MessageDelivery(
+        connection_ids=(one.connection_id, other.connection_id), message=a_message(1), prev_sequence=None
+    )
+    world.gateway.received([envelope])
     await turns()
     assert first.writes[0][0] is second.writes[0][0]
 
@@ -105,7 +107,7 @@ async def test_h2_a_fill_that_fails_is_tried_again_until_it_succeeds(world: Worl
 async def test_h2_a_fill_that_meets_a_hole_waits_longer_each_time(world: World) -> None:
     connection, _ = await world.synced([1])
     world.gateway.received(
-        [Delivery(connection_ids=(connection.connection_id,), message=a_message(3), prev_sequence=None)]
+        [MessageDelivery(connection_ids=(connection.connection_id,), message=a_message(3), prev_sequence=None)]
     )
     await asyncio.sleep(60)
     assert 10 < len(world.durability.reads) < 25, "about one read every FILL_RETRY_MAX_S"

@@ -8,7 +8,7 @@ import pytest
 from seriatim.connection.session.connection import Connection
 from seriatim.domain import limits
 from seriatim.domain.message import Receipt
-from seriatim.ports.push import CloseOrder, Delivery
+from seriatim.ports.push import CloseOrder, MessageDelivery
 from seriatim.protocol.frames import MessageFrame
 from tests.unit.connection.doubles import CHAT, a_message
 from tests.unit.connection.kit import World, a_delivery, a_send, a_sync, ask, turns, with_world
@@ -16,9 +16,9 @@ from tests.unit.connection.kit import World, a_delivery, a_send, a_sync, ask, tu
 OTHER = "chat_other"
 
 
-def to(*connections: Connection, sequence: int, prev: int | None) -> Delivery:
+def to(*connections: Connection, sequence: int, prev: int | None) -> MessageDelivery:
     ids = tuple([each.connection_id for each in connections])
-    return Delivery(connection_ids=ids, message=a_message(sequence), prev_sequence=prev)
+    return MessageDelivery(connection_ids=ids, message=a_message(sequence), prev_sequence=prev)
 
 
 @with_world

@@ -55,8 +55,8 @@ def test_one_message_fits_a_transaction_and_the_largest_text_fits_a_frame() -> N
     assert escaped_six_fold + 1024 <= limits.FRAME_BYTES_MAX <= limits.BATCH_BYTES_MAX
 
 
-def test_a_buried_record_fits_its_topic_after_base64() -> None:
-    assert limits.LETTER_VALUE_BYTES_MAX * 4 / 3 + 65_536 < 2 * 1024 * 1024
+def test_a_dead_letter_fits_its_topic_after_base64() -> None:
+    assert limits.DEAD_LETTER_VALUE_BYTES_MAX * 4 / 3 + 65_536 < 2 * 1024 * 1024
 
 
 def test_buckets_divide_evenly_over_every_partition_count_in_use() -> None:

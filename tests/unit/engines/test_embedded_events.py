@@ -193,12 +193,12 @@ async def test_old_events_go_from_the_oldest_on_and_offsets_go_on(folder: Folder
     assert [record.offset for record in log.records(MESSAGES)] == [3]
 
 
-async def test_letters_are_kept_longer_than_events(folder: Folder) -> None:
+async def test_dead_letters_are_kept_longer_than_events(folder: Folder) -> None:
     log = await EmbeddedEventLog.open(folder, SIZES)
     writer, sweeper = EmbeddedEventWriter(log, StoppedClock()), Sweeper(folder, log)
     await writer.append(DEAD_LETTERS, [Event(key="c", value=b"letter")], timeout_s=SOON_S)
     assert await sweeper.sweep(NOON_MS + limits.EVENT_RETENTION_S * 1000 + DAY_MS) == Swept(0, 0)
-    assert await sweeper.sweep(NOON_MS + limits.LETTER_RETENTION_S * 1000) == Swept(0, 1)
+    assert await sweeper.sweep(NOON_MS + limits.DEAD_LETTER_RETENTION_S * 1000) == Swept(0, 1)
 
 
 async def test_a_sweep_is_bounded_and_the_next_one_takes_up_the_rest(

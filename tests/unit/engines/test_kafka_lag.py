@@ -6,27 +6,27 @@ import pytest
 
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.kafka.lag import KafkaLag
-from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Letter, Record
+from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, DeadLetter, Record
 from tests.contract.consumers import GROUP, Crew, fill, read
 from tests.contract.event_engines import PARTITIONS, SOON_S
 from tests.support.real_kafka import PATIENCE_S
 from tests.unit.engines.test_kafka_reader import kafka
 
 
-async def test_a_look_at_the_log_says_how_old_the_oldest_waiting_event_is_and_how_many_letters_are_kept() -> None:
+async def test_a_look_at_the_log_says_how_old_the_oldest_waiting_event_is_and_how_many_dead_letters_are_kept() -> None:
     async with kafka() as engine, Crew(engine) as crew:
         partition = await fill(engine, 3)
         first, second, third = await engine.stored(MESSAGES)
         group = f"{engine.raw.cluster.prefix}{GROUP}"
-        lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, group, letters=PARTITIONS[DEAD_LETTERS])
+        lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, group, dead_letters=PARTITIONS[DEAD_LETTERS])
         fresh = await lag.look(timeout_s=PATIENCE_S)
-        assert (fresh.oldest_ms, fresh.lag[partition], fresh.letters) == (first.timestamp_ms, 3, 0)
+        assert (fresh.oldest_ms, fresh.lag[partition], fresh.dead_letters) == (first.timestamp_ms, 3, 0)
         consumer = await crew.hire("one", start=False)
         await read(engine, consumer, 3)
         await consumer.reader.commit(partition, 2, timeout_s=SOON_S)
-        await engine.letters().bury(_letter(second), timeout_s=SOON_S)
+        await engine.dead_letters().write(_dead_letter(second), timeout_s=SOON_S)
         later = await lag.look(timeout_s=PATIENCE_S)
-        assert (later.oldest_ms, later.lag[partition], later.letters) == (third.timestamp_ms, 1, 1)
+        assert (later.oldest_ms, later.lag[partition], later.dead_letters) == (third.timestamp_ms, 1, 1)
         await consumer.reader.commit(partition, 3, timeout_s=SOON_S)
         done = await lag.look(timeout_s=PATIENCE_S)
         assert (done.oldest_ms, sum(done.lag.values()), done.under_replicated) == (None, 0, 0)
@@ -51,8 +51,8 @@ async def test_a_log_that_is_away_says_so_in_time_and_a_look_disturbs_no_reader(
             await asyncio.to_thread(engine.raw.kafka.resume)
 
 
-def _letter(record: Record) -> Letter:
-    return Letter(
+def _dead_letter(record: Record) -> DeadLetter:
+    return DeadLetter(
         record=record,
         reason="BadEvent: missing sequence",
         attempts=1,

@@ -207,7 +207,7 @@ async def test_a_producer_writes_to_its_own_topics_and_to_no_others() -> None:
         await KafkaEventWriter(producer).append(MESSAGES, events("chat_1", 1), timeout_s=1)
     await producer.close()
     with pytest.raises(ServiceUnavailable):
-        await producer.append("bury", Partition(DEAD_LETTERS, 0), [Row(None, b"")], timeout_s=1)
+        await producer.append("write_dead_letter", Partition(DEAD_LETTERS, 0), [Row(None, b"")], timeout_s=1)
 
 
 async def test_a_topic_with_another_number_of_partitions_is_refused_at_the_start() -> None:

@@ -18,7 +18,7 @@ from seriatim.engines.redis.push import RedisPush
 from seriatim.engines.redis.quotas import RedisQuotas
 from seriatim.engines.redis.revocations import RedisRevocations
 from seriatim.ports.directory import CachedMembers, Registration
-from seriatim.ports.push import Delivery
+from seriatim.ports.push import MessageDelivery
 from seriatim.ports.quotas import Tally
 from seriatim.ports.revocations import Verdict
 from tests.support.hand_clock import NOON_MS, HandClock
@@ -210,8 +210,8 @@ async def test_routing_and_quotas_use_no_command_that_spans_two_shards(
         await directory.cache_members("chat_1", members, timeout_s=SOON_S)
         assert await directory.cached_members(["chat_1", "chat_2"], timeout_s=SOON_S) == {"chat_1": members}
         await directory.forget_members("chat_1", timeout_s=SOON_S)
-        parcels = [(gateway_id, delivery()) for gateway_id in ("gw_1", "gw_2")]
-        assert list(await RedisPush(client).publish(parcels, timeout_s=SOON_S)) == [False, False]
+        envelopes = [(gateway_id, delivery()) for gateway_id in ("gw_1", "gw_2")]
+        assert list(await RedisPush(client).publish(envelopes, timeout_s=SOON_S)) == [False, False]
         quotas = RedisQuotas(client)
         assert await quotas.hit("rl:a", window_s=60, timeout_s=SOON_S) == Tally(1, 60)
         assert await quotas.slide("rl:a", limit=3, window_s=60, timeout_s=SOON_S) == Tally(1, 60)
@@ -251,7 +251,7 @@ def registration(name: str) -> Registration:
     )
 
 
-def delivery() -> Delivery:
+def delivery() -> MessageDelivery:
     message = Message(
         message_id="msg_1",
         chat_id="chat_1",
@@ -262,4 +262,4 @@ def delivery() -> Delivery:
         content_type=TEXT,
         created_at="2026-01-30T14:30:00.000Z",
     )
-    return Delivery(connection_ids=("phone",), message=message, prev_sequence=None)
+    return MessageDelivery(connection_ids=("phone",), message=message, prev_sequence=None)

@@ -15,8 +15,8 @@ from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.redis.address import Address
 from seriatim.engines.redis.dial import Dialer
 from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
-from seriatim.engines.redis.push_envelope import MalformedParcel, decode_parcel, encode_parcel
-from seriatim.ports.push import CloseOrder, Delivery, Parcel
+from seriatim.engines.redis.push_envelope import MalformedEnvelope, decode_envelope, encode_envelope
+from seriatim.ports.push import CloseOrder, MessageDelivery, PushEnvelope
 from tests.support.cut_line import CutLine
 from tests.support.real_redis import ask, client_of, until, until_it_answers
 from tools.engines.redis import Redis
@@ -30,8 +30,10 @@ class Inbox:
     def __init__(self) -> None:
         self.heard: list[int | str] = []
 
-    def received(self, parcels: Sequence[Parcel]) -> None:
-        self.heard.extend([each.message.sequence if isinstance(each, Delivery) else each.reason for each in parcels])
+    def received(self, envelopes: Sequence[PushEnvelope]) -> None:
+        self.heard.extend(
+            [each.message.sequence if isinstance(each, MessageDelivery) else each.reason for each in envelopes]
+        )
 
     def interrupted(self) -> None:
         self.heard.append("interrupted")
@@ -44,7 +46,7 @@ class Inbox:
 
 
 def test_a_delivery_travels_as_the_specification_shows_it() -> None:
-    assert json.loads(encode_parcel(delivery(47, prev_sequence=45))) == {
+    assert json.loads(encode_envelope(delivery(47, prev_sequence=45))) == {
         "type": "deliver",
         "connection_ids": ["conn_1", "conn_2"],
         "message": {
@@ -63,7 +65,7 @@ def test_a_delivery_travels_as_the_specification_shows_it() -> None:
 
 
 def test_a_close_order_travels_as_the_specification_shows_it() -> None:
-    assert json.loads(encode_parcel(ORDER)) == {
+    assert json.loads(encode_envelope(ORDER)) == {
         "type": "close",
         "connection_id": "conn_1",
         "reason": "duplicate_connection",
@@ -73,17 +75,17 @@ def test_a_close_order_travels_as_the_specification_shows_it() -> None:
 @pytest.mark.parametrize("prev_sequence", [45, None])
 def test_a_delivery_arrives_as_it_was_sent(prev_sequence: int | None) -> None:
     sent = delivery(47, prev_sequence=prev_sequence)
-    assert decode_parcel(encode_parcel(sent)) == sent
+    assert decode_envelope(encode_envelope(sent)) == sent
 
 
 def test_the_single_connection_of_the_records_is_understood() -> None:
     """Their example has neither `content_type` nor `prev_sequence`, and a newer release may send more."""
-    travelling = json.loads(encode_parcel(delivery(47, prev_sequence=None)))
+    travelling = json.loads(encode_envelope(delivery(47, prev_sequence=None)))
     travelling["connection_id"] = travelling.pop("connection_ids")[0]
     del travelling["message"]["content_type"], travelling["message"]["prev_sequence"]
     travelling["message"]["colour"] = travelling["colour"] = "blue"
-    arrived = decode_parcel(json.dumps(travelling).encode())
-    assert isinstance(arrived, Delivery)
+    arrived = decode_envelope(json.dumps(travelling).encode())
+    assert isinstance(arrived, MessageDelivery)
     assert arrived.connection_ids == ("conn_1",)
     assert arrived.message == delivery(47).message
     assert arrived.prev_sequence is None
@@ -97,30 +99,30 @@ MALFORMED = [
     b'{"type":"deliver","connection_ids":["conn_1"]}',
     b'{"type":"close","connection_id":"conn_1"}',
     b'{"type":"dance","connection_id":"conn_1","reason":"joy"}',
-    encode_parcel(CloseOrder(connection_id="c", reason="r")).replace(b'"c"', b"1"),
+    encode_envelope(CloseOrder(connection_id="c", reason="r")).replace(b'"c"', b"1"),
 ]
 
 
 @pytest.mark.parametrize("data", [*MALFORMED, b'{"type":"deliver","message":{}}'])
 def test_what_is_malformed_is_called_so(data: bytes) -> None:
-    with pytest.raises(MalformedParcel):
-        decode_parcel(data)
+    with pytest.raises(MalformedEnvelope):
+        decode_envelope(data)
 
 
 def test_a_delivery_to_nobody_is_malformed() -> None:
-    nobody = Delivery(connection_ids=(), message=delivery(1).message, prev_sequence=None)
-    with pytest.raises(MalformedParcel):
-        decode_parcel(encode_parcel(nobody))
+    nobody = MessageDelivery(connection_ids=(), message=delivery(1).message, prev_sequence=None)
+    with pytest.raises(MalformedEnvelope):
+        decode_envelope(encode_envelope(nobody))
 
 
-async def test_malformed_parcels_are_counted_and_disturb_nothing(redis: Redis) -> None:
+async def test_malformed_envelopes_are_counted_and_disturb_nothing(redis: Redis) -> None:
     async with client_of(redis.url) as client, subscribed(redis.port) as (subscriber, inbox):
         for data in MALFORMED:
             assert await ask(client, "PUBLISH", CHANNEL, data) == 1
         await RedisPush(client).publish([("gw_1", delivery(1)), ("gw_1", ORDER)], timeout_s=SOON_S)
         await until(lambda: len(inbox.heard) == 2)
         assert inbox.heard == [1, "duplicate_connection"]
-        assert subscriber.malformed_parcels == len(MALFORMED)
+        assert subscriber.malformed_envelopes == len(MALFORMED)
 
 
 # --- what a subscription suffers -------------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ async def test_subscribing_again_while_broken_waits_for_the_same_subscription(re
         line.mend()
         await subscriber.subscribe("gw_1", inbox, timeout_s=SOON_S)
         async with client_of(redis.url) as client:
-            assert await ask(client, "PUBLISH", CHANNEL, encode_parcel(delivery(1))) == 1
+            assert await ask(client, "PUBLISH", CHANNEL, encode_envelope(delivery(1))) == 1
         await until(lambda: inbox.heard == ["interrupted", "resumed", 1])
 
 
@@ -262,7 +264,7 @@ def subscriber_at(url: str) -> RedisPushSubscriber:
     return RedisPushSubscriber(Dialer(Address.parse(url)), SystemClock())
 
 
-def delivery(sequence: int, *, prev_sequence: int | None = None) -> Delivery:
+def delivery(sequence: int, *, prev_sequence: int | None = None) -> MessageDelivery:
     message = Message(
         message_id=f"msg_{sequence}",
         chat_id="chat_1",
@@ -273,4 +275,4 @@ def delivery(sequence: int, *, prev_sequence: int | None = None) -> Delivery:
         content_type=TEXT,
         created_at="2026-01-30T14:30:00.000Z",
     )
-    return Delivery(connection_ids=("conn_1", "conn_2"), message=message, prev_sequence=prev_sequence)
+    return MessageDelivery(connection_ids=("conn_1", "conn_2"), message=message, prev_sequence=prev_sequence)

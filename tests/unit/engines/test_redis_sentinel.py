@@ -13,7 +13,7 @@ from seriatim.engines.redis.address import Address
 from seriatim.engines.redis.dial import Dialer
 from seriatim.engines.redis.push import RedisPushSubscriber
 from seriatim.engines.redis.revocations import RedisRevocations
-from seriatim.ports.push import Parcel
+from seriatim.ports.push import PushEnvelope
 from seriatim.ports.revocations import Verdict
 from tests.support.hand_clock import HandClock
 from tests.support.real_redis import (
@@ -50,8 +50,8 @@ class Inbox:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def received(self, parcels: Sequence[Parcel]) -> None:
-        self.heard.extend("parcel" for _ in parcels)
+    def received(self, envelopes: Sequence[PushEnvelope]) -> None:
+        self.heard.extend("envelope" for _ in envelopes)
 
     def interrupted(self) -> None:
         self.heard.append("interrupted")

@@ -15,7 +15,7 @@ from seriatim.engines.redis.client import RedisClient
 from seriatim.engines.redis.dial import Dialer
 from seriatim.engines.redis.directory import RedisDirectory
 from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
-from seriatim.ports.push import CloseOrder, Parcel
+from seriatim.ports.push import CloseOrder, PushEnvelope
 from tests.support.cut_line import CutLine
 from tests.support.real_redis import FAILOVER_S, Shard, ask, client_of, replicate, until
 from tools.engines.ports import HOST
@@ -29,8 +29,8 @@ class Inbox:
     def __init__(self) -> None:
         self.heard: list[str] = []
 
-    def received(self, parcels: Sequence[Parcel]) -> None:
-        self.heard.extend("parcel" for _ in parcels)
+    def received(self, envelopes: Sequence[PushEnvelope]) -> None:
+        self.heard.extend("envelope" for _ in envelopes)
 
     def interrupted(self) -> None:
         self.heard.append("interrupted")
@@ -81,7 +81,7 @@ async def test_b4_a_publisher_leaves_a_redis_that_was_demoted_and_reaches_who_li
     inbox = Inbox()
     await subscriber.subscribe("gw_1", inbox, timeout_s=SOON_S)
     assert await published(publisher)
-    await until(lambda: inbox.heard == ["parcel"])
+    await until(lambda: inbox.heard == ["envelope"])
 
 
 @pytest.mark.usefixtures("hurried")
@@ -94,7 +94,7 @@ async def test_b4_a_subscription_leaves_a_redis_that_was_demoted_and_says_that_i
     await fail_over(redis, replica, line)
     await until(lambda: inbox.heard == ["interrupted", "resumed"], FAILOVER_S)
     assert await published(publisher)
-    await until(lambda: inbox.heard == ["interrupted", "resumed", "parcel"])
+    await until(lambda: inbox.heard == ["interrupted", "resumed", "envelope"])
 
 
 @pytest.mark.usefixtures("hurried")

@@ -7,7 +7,7 @@ from seriatim.domain import limits
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("DOWNSTREAM_BACKOFF_S", "RECORD_RETRY_S", "LETTER_RETRY_S", "COMMIT_RETRY_S", "POLL_RETRY_S"):
+    for name in ("DOWNSTREAM_BACKOFF_S", "RECORD_RETRY_S", "DEAD_LETTER_RETRY_S", "COMMIT_RETRY_S", "POLL_RETRY_S"):
         monkeypatch.setattr(limits, name, 0.0)
 
 

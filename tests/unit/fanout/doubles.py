@@ -10,8 +10,8 @@ from seriatim.domain.message import TEXT, Message
 from seriatim.fanout.observer import FanoutObserver, Skip
 from seriatim.ports.catalog import Members
 from seriatim.ports.directory import CachedMembers, Registration
-from seriatim.ports.event_log import MESSAGES, Letter, Partition, RebalanceListener, Record
-from seriatim.ports.push import Delivery, Parcel
+from seriatim.ports.event_log import MESSAGES, DeadLetter, Partition, RebalanceListener, Record
+from seriatim.ports.push import MessageDelivery, PushEnvelope
 
 CHAT = "chat_1"
 TIME = "2026-01-30T14:30:00.000Z"
@@ -128,12 +128,12 @@ class Ledger(FanoutObserver):
     def __init__(self) -> None:
         self.offsets: list[tuple[Partition, int]] = []
         self.connections = 0
-        self.parcels = 0
+        self.envelopes = 0
         self.skips: list[Skip] = []
         self.retries = 0
         self.cache_failures = 0
         self.versions: list[int] = []
-        self.letters = 0
+        self.dead_letters = 0
         self.pages: list[Partition] = []
         self.commit_failures = 0
         self.restarts = 0
@@ -141,9 +141,9 @@ class Ledger(FanoutObserver):
     def handled(self, run: Sequence[Record]) -> None:
         self.offsets += [(record.partition, record.offset) for record in run]
 
-    def delivered(self, parcels: int, connections: int) -> None:
+    def delivered(self, envelopes: int, connections: int) -> None:
         self.connections += connections
-        self.parcels += parcels
+        self.envelopes += envelopes
 
     def skipped(self, reason: Skip) -> None:
         self.skips.append(reason)
@@ -157,10 +157,10 @@ class Ledger(FanoutObserver):
     def unknown_version(self, event_version: int) -> None:
         self.versions.append(event_version)
 
-    def buried(self) -> None:
-        self.letters += 1
+    def dead_letter_written(self) -> None:
+        self.dead_letters += 1
 
-    def letter_failed(self, partition: Partition) -> None:
+    def dead_letter_failed(self, partition: Partition) -> None:
         self.pages.append(partition)
 
     def commit_failed(self) -> None:
@@ -233,35 +233,35 @@ class FakeDirectory:
 
 class FakePush:
     def __init__(self) -> None:
-        self.calls: list[Sequence[tuple[str, Parcel]]] = []
+        self.calls: list[Sequence[tuple[str, PushEnvelope]]] = []
         self.down = False
         self.deaf: tuple[str, ...] = ()
 
-    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
+    async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
         if self.down:
             raise OutcomeUnknown("publish")
-        self.calls.append(parcels)
-        return [gateway_id not in self.deaf for gateway_id, _ in parcels]
+        self.calls.append(envelopes)
+        return [gateway_id not in self.deaf for gateway_id, _ in envelopes]
 
     def sent(self) -> list[tuple[str, tuple[str, ...], int]]:
         """(gateway, connections, sequence), in order."""
         return [
-            (gateway_id, parcel.connection_ids, parcel.message.sequence)
+            (gateway_id, envelope.connection_ids, envelope.message.sequence)
             for call in self.calls
-            for gateway_id, parcel in call
-            if isinstance(parcel, Delivery)
+            for gateway_id, envelope in call
+            if isinstance(envelope, MessageDelivery)
         ]
 
 
-class FakeLetters:
+class FakeDeadLetters:
     def __init__(self) -> None:
-        self.written: list[Letter] = []
+        self.written: list[DeadLetter] = []
         self.down = False
 
-    async def bury(self, letter: Letter, *, timeout_s: float) -> None:
+    async def write(self, dead_letter: DeadLetter, *, timeout_s: float) -> None:
         if self.down:
-            raise OutcomeUnknown("bury")
-        self.written.append(letter)
+            raise OutcomeUnknown("write_dead_letter")
+        self.written.append(dead_letter)
 
 
 class FakeReader:

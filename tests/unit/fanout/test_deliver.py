@@ -11,7 +11,7 @@ from seriatim.domain.events import BadEvent, MessagePersisted
 from seriatim.fanout.observer import Skip
 from seriatim.ports.catalog import Members
 from seriatim.ports.directory import CachedMembers
-from seriatim.ports.push import Delivery
+from seriatim.ports.push import MessageDelivery
 from tests.unit.fanout.doubles import CHAT, TIME, membership_value, message, message_value, record, registration, until
 from tests.unit.fanout.scene import Scene
 
@@ -24,7 +24,7 @@ def scene() -> Scene:
 # --- recipients ---------------------------------------------------------------------------------------------------
 
 
-async def test_each_gateway_gets_one_parcel_that_names_its_connections(scene: Scene) -> None:
+async def test_each_gateway_gets_one_envelope_that_names_its_connections(scene: Scene) -> None:
     await scene.handle(message_value(7))
     assert sorted(scene.push.sent()) == [("gw-1", ("bob-phone", "cid-phone"), 7), ("gw-2", ("ann-laptop",), 7)]
 
@@ -34,20 +34,20 @@ async def test_one_message_costs_one_lookup_and_one_publish_call(scene: Scene) -
     assert (scene.directory.lookups, len(scene.push.calls)) == (1, 1)
 
 
-async def test_the_parcel_carries_the_message_and_its_predecessor_unchanged(scene: Scene) -> None:
+async def test_the_envelope_carries_the_message_and_its_predecessor_unchanged(scene: Scene) -> None:
     await scene.handle(message_value(7, prev=5))
-    _, parcel = scene.push.calls[0][0]
-    assert isinstance(parcel, Delivery)
-    assert (parcel.message, parcel.prev_sequence) == (message(7), 5)
+    _, envelope = scene.push.calls[0][0]
+    assert isinstance(envelope, MessageDelivery)
+    assert (envelope.message, envelope.prev_sequence) == (message(7), 5)
 
 
 async def test_what_its_writer_told_is_believed_and_not_decoded_again(scene: Scene) -> None:
     told = events.decode(CHAT.encode(), message_value(7, prev=5))
     assert isinstance(told, MessagePersisted)
     await scene.deliverer.handle([msgspec.structs.replace(record(b"not looked at"), told=told)])
-    _, parcel = scene.push.calls[0][0]
-    assert isinstance(parcel, Delivery)
-    assert (parcel.message, parcel.prev_sequence) == (message(7), 5)
+    _, envelope = scene.push.calls[0][0]
+    assert isinstance(envelope, MessageDelivery)
+    assert (envelope.message, envelope.prev_sequence) == (message(7), 5)
 
 
 async def test_the_senders_other_devices_get_the_message_and_the_originating_connection_does_not(scene: Scene) -> None:
@@ -84,7 +84,7 @@ async def test_an_unknown_chat_reaches_nobody_and_is_not_cached(scene: Scene) ->
 
 async def test_deliveries_are_counted_in_connections_and_in_what_gateways_were_sent(scene: Scene) -> None:
     await scene.handle(message_value())
-    assert (scene.ledger.connections, scene.ledger.parcels) == (3, 2)
+    assert (scene.ledger.connections, scene.ledger.envelopes) == (3, 2)
 
 
 # --- the member cache ---------------------------------------------------------------------------------------------
@@ -215,7 +215,7 @@ async def test_s36_a_gateway_that_nobody_listens_on_is_counted_and_the_others_ar
     scene.push.deaf = ("gw-1",)
     await scene.handle(message_value())
     assert scene.ledger.skips == [Skip.GATEWAY_GONE]
-    assert (scene.ledger.connections, scene.ledger.parcels) == (1, 1)
+    assert (scene.ledger.connections, scene.ledger.envelopes) == (1, 1)
 
 
 async def test_a_cache_that_cannot_be_written_does_not_keep_the_message_back(scene: Scene) -> None:

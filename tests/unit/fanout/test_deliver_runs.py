@@ -8,7 +8,7 @@ from seriatim.domain.events import BadEvent
 from seriatim.fanout.observer import Skip
 from seriatim.ports.catalog import Members
 from seriatim.ports.directory import CachedMembers
-from seriatim.ports.push import Delivery
+from seriatim.ports.push import MessageDelivery
 from tests.unit.fanout.doubles import CHAT, membership_value, message_value, registration, until
 from tests.unit.fanout.scene import Scene
 
@@ -23,10 +23,10 @@ def scene() -> Scene:
 def sent_to(scene: Scene, gateway_id: str, chat_id: str = CHAT) -> list[int]:
     """The messages of a chat that a gateway was given, in that order."""
     return [
-        parcel.message.sequence
+        envelope.message.sequence
         for call in scene.push.calls
-        for name, parcel in call
-        if name == gateway_id and isinstance(parcel, Delivery) and parcel.message.chat_id == chat_id
+        for name, envelope in call
+        if name == gateway_id and isinstance(envelope, MessageDelivery) and envelope.message.chat_id == chat_id
     ]
 
 
@@ -118,8 +118,8 @@ async def test_the_messages_of_a_chat_reach_each_gateway_in_their_order_whatever
 
 async def test_each_message_of_a_run_carries_its_own_predecessor(scene: Scene) -> None:
     await scene.handle(message_value(5, prev=3), message_value(6, prev=5))
-    parcels = [parcel for _, parcel in scene.push.calls[0] if isinstance(parcel, Delivery)]
-    assert sorted({(parcel.message.sequence, parcel.prev_sequence) for parcel in parcels}) == [(5, 3), (6, 5)]
+    envelopes = [envelope for _, envelope in scene.push.calls[0] if isinstance(envelope, MessageDelivery)]
+    assert sorted({(envelope.message.sequence, envelope.prev_sequence) for envelope in envelopes}) == [(5, 3), (6, 5)]
 
 
 async def test_each_message_of_a_run_leaves_out_its_own_origin_and_no_other(scene: Scene) -> None:
@@ -223,17 +223,17 @@ async def test_a_bug_met_by_one_chat_of_a_run_fails_the_run_before_anything_is_p
     with pytest.raises(Exception, match="TaskGroup"):
         await scene.run(*((each, message_value(1, chat_id=each)) for each in (CHAT, OTHER, THIRD)))
     assert scene.push.calls == []
-    with pytest.raises(ZeroDivisionError):  # alone it says what it died of, and so does its letter
+    with pytest.raises(ZeroDivisionError):  # alone it says what it died of, and so does its dead letter
         await scene.run((OTHER, message_value(1, chat_id=OTHER)))
 
 
-async def test_s36_a_push_that_fails_is_counted_for_each_parcel_of_the_run(scene: Scene) -> None:
+async def test_s36_a_push_that_fails_is_counted_for_each_envelope_of_the_run(scene: Scene) -> None:
     scene.push.down = True
     await scene.handle(message_value(1), message_value(2))
     assert (scene.ledger.skips, scene.ledger.connections) == ([Skip.PUSH] * 4, 0)
 
 
-async def test_s36_a_gateway_gone_is_counted_for_each_of_its_parcels_and_the_others_are_served(scene: Scene) -> None:
+async def test_s36_a_gateway_gone_is_counted_for_each_of_its_envelopes_and_the_others_are_served(scene: Scene) -> None:
     scene.push.deaf = ("gw-1",)
     await scene.handle(message_value(1), message_value(2))
     assert (scene.ledger.skips, scene.ledger.connections) == ([Skip.GATEWAY_GONE] * 2, 2)

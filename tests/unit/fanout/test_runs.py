@@ -142,7 +142,7 @@ async def test_s34_a_stop_while_a_run_fails_leaves_all_of_it_to_the_next_owner(b
     async with bench.running() as task:
         await until(task.done)
     assert bench.runs == [[0, 1, 2]]
-    assert (bench.reader.commits(), bench.letters.written, bench.ledger.offsets) == ([], [], [])
+    assert (bench.reader.commits(), bench.dead_letters.written, bench.ledger.offsets) == ([], [], [])
 
 
 async def test_s34_a_stop_while_a_run_is_taken_apart_commits_exactly_what_was_handled(bench: Bench) -> None:
@@ -156,7 +156,7 @@ async def test_s34_a_stop_while_a_run_is_taken_apart_commits_exactly_what_was_ha
     async with bench.running() as task:
         await until(task.done)
     assert bench.runs == [[0, 1, 2], [0], [1]]
-    assert (bench.reader.commits(), bench.letters.written) == ([1], [])
+    assert (bench.reader.commits(), bench.dead_letters.written) == ([1], [])
 
 
 async def test_s34_a_worker_cancelled_in_the_middle_of_a_run_commits_nothing_of_it(bench: Bench) -> None:
@@ -167,14 +167,14 @@ async def test_s34_a_worker_cancelled_in_the_middle_of_a_run_commits_nothing_of_
         task.cancel()
         await until(task.done)
     assert task.cancelled()
-    assert (bench.done, bench.reader.commits(), bench.letters.written) == ([0, 1, 2], [], [])
+    assert (bench.done, bench.reader.commits(), bench.dead_letters.written) == ([0, 1, 2], [], [])
 
 
 # --- S35: a run that fails is taken apart -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("culprit", range(RUN))
-async def test_s35_of_a_run_only_the_malformed_record_is_buried_and_the_others_are_handled_in_order(
+async def test_s35_of_a_run_only_the_malformed_record_becomes_a_dead_letter_and_the_others_are_handled_in_order(
     bench: Bench, culprit: int
 ) -> None:
     bench.fails = lambda offset, attempt: BadEvent("bad JSON") if offset == culprit else None
@@ -182,8 +182,8 @@ async def test_s35_of_a_run_only_the_malformed_record_is_buried_and_the_others_a
     async with bench.running():
         await until(lambda: bench.reader.commits() == [3])
     assert bench.done == [offset for offset in range(RUN) if offset != culprit]
-    [letter] = bench.letters.written
-    assert (letter.record.offset, letter.attempts, letter.reason) == (culprit, 1, "BadEvent: bad JSON")
+    [dead_letter] = bench.dead_letters.written
+    assert (dead_letter.record.offset, dead_letter.attempts, dead_letter.reason) == (culprit, 1, "BadEvent: bad JSON")
     assert bench.runs == [[0, 1, 2], [0], [1], [2]]
 
 
@@ -194,24 +194,24 @@ async def test_s35_of_a_run_only_the_poison_record_has_three_attempts_of_its_own
         await until(lambda: bench.reader.commits() == [3])
     assert bench.runs == [[0, 1, 2], [0], [1], [1], [1], [2]]
     assert bench.done == [0, 2]
-    assert [(letter.record.offset, letter.attempts) for letter in bench.letters.written] == [(1, 3)]
+    assert [(dead_letter.record.offset, dead_letter.attempts) for dead_letter in bench.dead_letters.written] == [(1, 3)]
 
 
-async def test_s35_two_culprits_of_one_run_are_both_buried_and_nobody_else(bench: Bench) -> None:
+async def test_s35_two_culprits_of_one_run_both_become_dead_letters_and_nobody_else(bench: Bench) -> None:
     bench.fails = lambda offset, attempt: BadEvent("bad") if offset in (0, 2) else None
     bench.give(0, 1, 2, 3)
     async with bench.running():
         await until(lambda: bench.reader.commits() == [4])
-    assert [letter.record.offset for letter in bench.letters.written] == [0, 2]
+    assert [dead_letter.record.offset for dead_letter in bench.dead_letters.written] == [0, 2]
     assert bench.done == [1, 3]
 
 
-async def test_s35_a_bug_that_only_the_run_meets_costs_no_letter(bench: Bench) -> None:
+async def test_s35_a_bug_that_only_the_run_meets_costs_no_dead_letter(bench: Bench) -> None:
     bench.fails = lambda offset, attempt: ValueError("moody") if len(bench.runs) == 1 else None
     bench.give(0, 1, 2)
     async with bench.running():
         await until(lambda: bench.reader.commits() == [3])
-    assert (bench.done, bench.letters.written) == ([0, 1, 2], [])
+    assert (bench.done, bench.dead_letters.written) == ([0, 1, 2], [])
 
 
 async def test_s35_after_a_run_was_taken_apart_runs_are_long_again(bench: Bench) -> None:
@@ -253,15 +253,17 @@ async def test_h12_a_record_that_failed_in_a_run_is_never_passed_by_those_behind
     assert bench.done == [0, 1, 2]
 
 
-async def test_h13_without_its_letter_a_record_of_a_run_is_not_passed_and_its_neighbours_wait(bench: Bench) -> None:
+async def test_h13_without_its_dead_letter_a_record_of_a_run_is_not_passed_and_its_neighbours_wait(
+    bench: Bench,
+) -> None:
     bench.fails = lambda offset, attempt: BadEvent("bad") if offset == 1 else None
-    bench.letters.down = True
+    bench.dead_letters.down = True
     bench.give(0, 1, 2)
     async with bench.running():
         await until(lambda: len(bench.ledger.pages) > 3)
         assert bench.done == [0]
         assert all(offset <= 1 for offset in bench.reader.commits())
         assert bench.reader.story.count(("pause", 0)) == 1
-        bench.letters.down = False
+        bench.dead_letters.down = False
         await until(lambda: 3 in bench.reader.commits())
-    assert (bench.done, bench.ledger.letters) == ([0, 2], 1)
+    assert (bench.done, bench.ledger.dead_letters) == ([0, 2], 1)

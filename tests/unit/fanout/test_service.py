@@ -15,7 +15,7 @@ from seriatim.engines.inprocess.wire import Wire
 from seriatim.fanout.consumer import FanoutService
 from seriatim.fanout.observer import Skip
 from seriatim.ports.event_log import DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, Partition, RebalanceListener, Record
-from seriatim.ports.push import Delivery, Parcel
+from seriatim.ports.push import MessageDelivery, PushEnvelope
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
 from seriatim.simulation.stores.event_reader import MemoryEventReader
 from tests.unit.fanout.doubles import (
@@ -51,12 +51,12 @@ class HeldPush(FakePush):
         self.gates[chat_id, sequence] = asyncio.Event()
         return self.gates[chat_id, sequence]
 
-    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
-        places = _places(parcels)
+    async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
+        places = _places(envelopes)
         self.begun += places
         for gate in [self.gates[place] for place in places if place in self.gates]:
             await gate.wait()
-        return await super().publish(parcels, timeout_s=timeout_s)
+        return await super().publish(envelopes, timeout_s=timeout_s)
 
     def places(self) -> list[tuple[str, int]]:
         return [place for call in self.calls for place in _places(call)]
@@ -109,7 +109,7 @@ class World:
     def holders(self) -> list[str]:
         return sorted(dict.fromkeys(self.broker.holders(GROUP).values()))
 
-    def letters(self) -> int:
+    def dead_letters(self) -> int:
         return len(self.broker.records(DEAD_LETTERS))
 
 
@@ -147,23 +147,23 @@ async def test_a_stuck_partition_does_not_hold_up_another(world: World) -> None:
     assert world.committed(P0) is None
 
 
-async def test_h13_a_letter_that_cannot_be_written_holds_up_its_own_partition_only(
+async def test_h13_a_dead_letter_that_cannot_be_written_holds_up_its_own_partition_only(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refuse(*_: object, **__: object) -> None:
         raise ServiceUnavailable("no broker")
 
-    monkeypatch.setattr(MemoryDeadLetterWriter, "bury", refuse)
+    monkeypatch.setattr(MemoryDeadLetterWriter, "write", refuse)
     world.start(world.service("f1"))
     await world.publish_rubbish(CHATS[0])
     await world.publish(CHATS[0], 1)
     await until(lambda: world.ledgers["f1"].pages != [])
     await world.publish(CHATS[1], 1)
     await until(lambda: world.committed(P1) == 1)
-    assert (world.committed(P0), world.letters()) == (None, 0)
+    assert (world.committed(P0), world.dead_letters()) == (None, 0)
     monkeypatch.undo()
     await until(lambda: world.committed(P0) == 2)
-    assert world.letters() == 1
+    assert world.dead_letters() == 1
     assert (CHATS[0], 1) in world.push.places()
 
 
@@ -172,17 +172,17 @@ async def test_s35_a_poison_record_reaches_the_dead_letters_and_the_lag_returns_
     await world.publish_rubbish(CHATS[0])
     await world.publish(CHATS[0], 1)
     await until(world.drained)
-    assert world.letters() == 1
+    assert world.dead_letters() == 1
     assert world.push.places() == [(CHATS[0], 1)]
 
 
-async def test_s36_a_directory_outage_writes_no_letter_and_the_offset_advances(world: World) -> None:
+async def test_s36_a_directory_outage_writes_no_dead_letter_and_the_offset_advances(world: World) -> None:
     world.directory.down = ("cached_members", "connections")
     world.start(world.service("f1"))
     await world.publish(CHATS[0], 1, 2)
     await until(world.drained)
     assert world.committed(P0) == 2
-    assert world.letters() == 0
+    assert world.dead_letters() == 0
     assert world.ledgers["f1"].skips == [Skip.DIRECTORY] * 2
 
 
@@ -395,5 +395,5 @@ class DeafReader(MemoryEventReader):
         return records
 
 
-def _places(parcels: Sequence[tuple[str, Parcel]]) -> list[tuple[str, int]]:
-    return [(each.message.chat_id, each.message.sequence) for _, each in parcels if isinstance(each, Delivery)]
+def _places(envelopes: Sequence[tuple[str, PushEnvelope]]) -> list[tuple[str, int]]:
+    return [(each.message.chat_id, each.message.sequence) for _, each in envelopes if isinstance(each, MessageDelivery)]

@@ -1,4 +1,4 @@
-"""One partition, record by record: order, attempts, letters, and what a commit may and may not pass.
+"""One partition, record by record: order, attempts, dead letters, and what a commit may and may not pass.
 
 The same promises for records that are handled together are in `test_runs`.
 """
@@ -143,34 +143,38 @@ async def test_a_stopped_worker_takes_nothing_in(bench: Bench, monkeypatch: pyte
 # --- S35: records that cannot be handled --------------------------------------------------------------------------
 
 
-async def test_s35_a_malformed_record_is_buried_at_its_first_attempt_and_the_partition_flows(bench: Bench) -> None:
+async def test_s35_a_malformed_record_becomes_a_dead_letter_at_its_first_attempt_and_the_partition_flows(
+    bench: Bench,
+) -> None:
     bench.fails = lambda offset, attempt: BadEvent("bad JSON") if offset == 0 else None
     async with bench.running():
         bench.give(0, 1)
         await until(lambda: bench.reader.commits() == [2])
     assert bench.attempts == [0, 1]
-    [letter] = bench.letters.written
-    assert (letter.record.offset, letter.attempts, letter.reason) == (0, 1, "BadEvent: bad JSON")
-    assert (letter.consumer_group, letter.consumer_id) == ("fanout-workers", "fanout-1")
-    assert letter.failed_at_ms == FixedClock().now_ms()
+    [dead_letter] = bench.dead_letters.written
+    assert (dead_letter.record.offset, dead_letter.attempts, dead_letter.reason) == (0, 1, "BadEvent: bad JSON")
+    assert (dead_letter.consumer_group, dead_letter.consumer_id) == ("fanout-workers", "fanout-1")
+    assert dead_letter.failed_at_ms == FixedClock().now_ms()
 
 
-async def test_s35_a_poison_record_is_buried_after_three_attempts_and_the_partition_flows(bench: Bench) -> None:
+async def test_s35_a_poison_record_becomes_a_dead_letter_after_three_attempts_and_the_partition_flows(
+    bench: Bench,
+) -> None:
     bench.fails = lambda offset, attempt: ValueError("ours") if offset == 0 else None
     async with bench.running():
         bench.give(0, 1)
         await until(lambda: bench.reader.commits() == [2])
     assert bench.attempts == [0, 0, 0, 1]
-    [letter] = bench.letters.written
-    assert (letter.attempts, letter.reason) == (3, "ValueError: ours")
+    [dead_letter] = bench.dead_letters.written
+    assert (dead_letter.attempts, dead_letter.reason) == (3, "ValueError: ours")
 
 
-async def test_s35_a_bug_that_passes_costs_no_letter(bench: Bench) -> None:
+async def test_s35_a_bug_that_passes_costs_no_dead_letter(bench: Bench) -> None:
     bench.fails = lambda offset, attempt: ValueError("moody") if attempt < 3 else None
     async with bench.running():
         bench.give(0)
         await until(lambda: bench.reader.commits() == [1])
-    assert (bench.letters.written, bench.done) == ([], [0])
+    assert (bench.dead_letters.written, bench.done) == ([], [0])
 
 
 async def test_h12_a_record_that_failed_is_tried_again_before_the_next_and_never_passed(bench: Bench) -> None:
@@ -182,22 +186,22 @@ async def test_h12_a_record_that_failed_is_tried_again_before_the_next_and_never
     assert bench.done == [0, 1, 2]
 
 
-async def test_a_reason_that_no_encoder_accepts_still_makes_a_writable_letter(bench: Bench) -> None:
+async def test_a_reason_that_no_encoder_accepts_still_makes_a_writable_dead_letter(bench: Bench) -> None:
     bench.fails = lambda offset, attempt: BadEvent("\ud800" + "x" * 5000)
     async with bench.running():
         bench.give(0)
-        await until(lambda: bench.letters.written != [])
-    reason = bench.letters.written[0].reason
+        await until(lambda: bench.dead_letters.written != [])
+    reason = bench.dead_letters.written[0].reason
     assert reason.encode()
-    assert len(reason) <= limits.LETTER_REASON_CHARS_MAX
+    assert len(reason) <= limits.DEAD_LETTER_REASON_CHARS_MAX
 
 
-# --- H13: the letter itself cannot be written ---------------------------------------------------------------------
+# --- H13: the dead letter itself cannot be written --------------------------------------------------------------------
 
 
-async def test_h13_without_its_letter_a_record_is_not_passed_and_somebody_is_paged(bench: Bench) -> None:
+async def test_h13_without_its_dead_letter_a_record_is_not_passed_and_somebody_is_paged(bench: Bench) -> None:
     bench.fails = lambda offset, attempt: BadEvent("bad") if offset == 1 else None
-    bench.letters.down = True
+    bench.dead_letters.down = True
     async with bench.running():
         bench.give(0, 1, 2)
         await until(lambda: len(bench.ledger.pages) > 3)
@@ -206,26 +210,26 @@ async def test_h13_without_its_letter_a_record_is_not_passed_and_somebody_is_pag
         assert bench.reader.story.count(("pause", 0)) == 1
 
 
-async def test_h13_once_the_letter_is_written_the_partition_goes_on(bench: Bench) -> None:
+async def test_h13_once_the_dead_letter_is_written_the_partition_goes_on(bench: Bench) -> None:
     bench.fails = lambda offset, attempt: BadEvent("bad") if offset == 0 else None
-    bench.letters.down = True
+    bench.dead_letters.down = True
     async with bench.running():
         bench.give(0, 1)
         await until(lambda: bench.ledger.pages != [])
-        bench.letters.down = False
+        bench.dead_letters.down = False
         await until(lambda: bench.reader.commits() == [2])
-    assert [letter.record.offset for letter in bench.letters.written] == [0]
-    assert (bench.done, bench.ledger.letters, bench.attempts) == ([1], 1, [0, 1])
+    assert [dead_letter.record.offset for dead_letter in bench.dead_letters.written] == [0]
+    assert (bench.done, bench.ledger.dead_letters, bench.attempts) == ([1], 1, [0, 1])
     assert bench.reader.story[-1] == ("resume", 0)
 
 
-async def test_h13_a_partition_that_waits_for_its_letter_lets_go_when_it_is_revoked(
+async def test_h13_a_partition_that_waits_for_its_dead_letter_lets_go_when_it_is_revoked(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LETTER_RETRY_S", 3600.0)
-    monkeypatch.setattr(limits, "LETTER_RETRY_MAX_S", 3600.0)
+    monkeypatch.setattr(limits, "DEAD_LETTER_RETRY_S", 3600.0)
+    monkeypatch.setattr(limits, "DEAD_LETTER_RETRY_MAX_S", 3600.0)
     bench.fails = lambda offset, attempt: BadEvent("bad") if offset == 1 else None
-    bench.letters.down = True
+    bench.dead_letters.down = True
     async with bench.running() as task:
         bench.give(0, 1, 2)
         await until(lambda: bench.ledger.pages != [])
@@ -273,7 +277,7 @@ async def test_s34_a_stop_between_two_attempts_leaves_the_record_to_the_next_own
     async with bench.running() as task:
         bench.give(0, 1)
         await until(task.done)
-    assert (bench.reader.commits(), bench.letters.written) == ([1], [])
+    assert (bench.reader.commits(), bench.dead_letters.written) == ([1], [])
 
 
 async def test_a_stop_during_a_commit_ends_the_worker(bench: Bench) -> None:
@@ -309,4 +313,4 @@ async def test_a_cancelled_worker_commits_nothing_and_stays_cancelled(bench: Ben
         task.cancel()
         await until(task.done)
     assert task.cancelled()
-    assert (bench.reader.commits(), bench.letters.written) == ([], [])
+    assert (bench.reader.commits(), bench.dead_letters.written) == ([], [])

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from seriatim.fanout.dead_letters import DeadLetters
 from seriatim.fanout.partition_worker import PartitionWorker
 from seriatim.ports.event_log import Record
-from tests.unit.fanout.doubles import P0, FakeLetters, FakeReader, FixedClock, Ledger, record
+from tests.unit.fanout.doubles import P0, FakeDeadLetters, FakeReader, FixedClock, Ledger, record
 
 
 class Bench:
@@ -18,17 +18,17 @@ class Bench:
 
     def __init__(self) -> None:
         self.reader = FakeReader()
-        self.letters = FakeLetters()
+        self.dead_letters = FakeDeadLetters()
         self.ledger = Ledger()
         self.runs: list[list[int]] = []  # the offsets of each attempt
         self.done: list[int] = []
         self.fails: Callable[[int, int], Exception | None] = lambda offset, attempt: None
         self.held: dict[int, asyncio.Event] = {}
         clock = FixedClock()
-        letters = DeadLetters(
-            self.letters, clock, consumer_group="fanout-workers", consumer_id="fanout-1", observe=self.ledger
+        dead_letters = DeadLetters(
+            self.dead_letters, clock, consumer_group="fanout-workers", consumer_id="fanout-1", observe=self.ledger
         )
-        self.worker = PartitionWorker(P0, self.reader, self, letters, clock, self.ledger)
+        self.worker = PartitionWorker(P0, self.reader, self, dead_letters, clock, self.ledger)
 
     async def handle(self, run: Sequence[Record]) -> None:
         offsets = [each.offset for each in run]

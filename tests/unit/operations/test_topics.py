@@ -25,7 +25,7 @@ from seriatim.operations.topics import (
     definitions,
     weaknesses,
 )
-from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Letter, Partition, Record
+from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, DeadLetter, Partition, Record
 from seriatim.ports.topics import Topic
 from tests.support.real_kafka import PATIENCE_S, RawKafka, real_kafka
 
@@ -186,19 +186,19 @@ def test_a_topic_of_another_size_is_reported_and_left_as_it_is() -> None:
     asyncio.run(raw.close())
 
 
-async def test_the_largest_letter_fits() -> None:
+async def test_the_largest_dead_letter_fits() -> None:
     raw = RawKafka(real_kafka(), {DEAD_LETTERS: 8})
     (topic,) = [each for each in definitions(SINGLE, raw.cluster.prefix) if each.name.endswith(DEAD_LETTERS)]
     await KafkaTopicControl(raw.cluster).create(topic, timeout_s=PATIENCE_S)
     partition = Partition(MESSAGES, 0)
-    content = bytes(limits.LETTER_VALUE_BYTES_MAX)
+    content = bytes(limits.DEAD_LETTER_VALUE_BYTES_MAX)
     record = Record(partition=partition, offset=0, key=b"chat_1", value=content, headers=(), timestamp_ms=0)
-    letter = Letter(
+    dead_letter = DeadLetter(
         record=record, reason="x", attempts=1, consumer_group="g", consumer_id="c", failed_at_ms=1_769_783_401_234
     )
     producer = Producer(raw.cluster, {DEAD_LETTERS: 8}, "fanout-0")
     try:
-        await KafkaDeadLetterWriter(producer).bury(letter, timeout_s=PATIENCE_S)
+        await KafkaDeadLetterWriter(producer).write(dead_letter, timeout_s=PATIENCE_S)
     finally:
         await producer.close()
         await raw.close()

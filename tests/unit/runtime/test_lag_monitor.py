@@ -15,7 +15,11 @@ from seriatim.runtime.wiring.engine_set import NO_BACKLOG
 from tests.support.hand_clock import HandClock
 
 FOUND = LogState(
-    lag={Partition(MESSAGES, 1): 7}, ends={Partition(MESSAGES, 1): 9}, oldest_ms=4_000, letters=2, under_replicated=3
+    lag={Partition(MESSAGES, 1): 7},
+    ends={Partition(MESSAGES, 1): 9},
+    oldest_ms=4_000,
+    dead_letters=2,
+    under_replicated=3,
 )
 
 
@@ -57,7 +61,7 @@ async def test_what_was_found_is_told_with_the_age_of_the_oldest_event(monkeypat
         await log.asked.acquire()
         assert (watch.backlog.lag_records, watch.backlog.lag_s) == ({Partition(MESSAGES, 1): 7}, 6.0)
         assert watch.backlog.ends == {Partition(MESSAGES, 1): 9}
-        assert (watch.backlog.letters, watch.backlog.under_replicated) == (2, 3)
+        assert (watch.backlog.dead_letters, watch.backlog.under_replicated) == (2, 3)
 
 
 async def test_a_log_that_does_not_answer_leaves_no_number_of_before_and_is_asked_again(

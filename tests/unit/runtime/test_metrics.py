@@ -27,7 +27,7 @@ LIVE = LiveState(
     active_chats=2,
     lag_records={Partition(MESSAGES, 7): 5},
     lag_s=1.5,
-    letters=4,
+    dead_letters=4,
 )
 
 
@@ -115,7 +115,7 @@ Told = Callable[[Metrics], object]
         (lambda m: m.fanout.retried(), "fanout_retry_count_total", 1),
         (lambda m: m.fanout.restarted(), "fanout_consumer_restarts_total", 1),
         (lambda m: m.fanout.rebalanced(), "fanout_rebalances_total", 1),
-        (lambda m: m.fanout.buried(), "fanout_dlq_rate_total", 1),
+        (lambda m: m.fanout.dead_letter_written(), "fanout_dlq_rate_total", 1),
         (lambda m: m.memberships.event_not_published("c"), "kafka_lifecycle_publish_failures_total", 1),
         (lambda m: m.api.request("r", "GET", 200, 0.01), 'rest_requests_total{method="GET",status="200"}', 1),
         (lambda m: None, 'fanout_kafka_consumer_lag{partition="7",topic="messages.persisted"}', 5),
@@ -195,7 +195,7 @@ async def test_an_allocation_that_fails_is_counted_and_raised(folder: Folder) ->
         (lambda m: m.durability.counter_missing("chat_1"), "counter_missing"),
         (lambda m: m.durability.row_unreadable("chat_1", RowUnreadable("damaged")), "row_unreadable"),
         (lambda m: m.durability.duplicate_sequence("chat_1", 4), "duplicate_sequence"),
-        (lambda m: m.fanout.letter_failed(Partition(MESSAGES, 3)), "letter_failed"),
+        (lambda m: m.fanout.dead_letter_failed(Partition(MESSAGES, 3)), "dead_letter_failed"),
         (lambda m: m.memberships.event_not_published("chat_1"), "membership_event_not_published"),
     ],
 )

@@ -45,7 +45,7 @@ class Scene:
         if not self.ends:
             return NO_BACKLOG
         lag = {partition: end - self.committed[partition] for partition, end in self.ends.items()}
-        return Backlog(lag_records=lag, ends=self.ends, lag_s=None, letters=None)
+        return Backlog(lag_records=lag, ends=self.ends, lag_s=None, dead_letters=None)
 
     async def stalled(self, *, after_s: float = 0.0) -> list[Partition]:
         self.clock.advance(after_s)
@@ -121,7 +121,10 @@ async def test_a_pause_as_long_as_the_longest_backoff_is_not_stalled() -> None:
     await scene.stalled()
     scene.ends = {P0: 20, P1: 10}
     await scene.stalled()
-    assert await scene.stalled(after_s=limits.LETTER_RETRY_MAX_S + limits.KAFKA_LAG_EVERY_S + limits.STALL_LOOK_S) == []
+    assert (
+        await scene.stalled(after_s=limits.DEAD_LETTER_RETRY_MAX_S + limits.KAFKA_LAG_EVERY_S + limits.STALL_LOOK_S)
+        == []
+    )
 
 
 async def test_a_partition_that_went_to_another_process_is_no_longer_ours_to_report() -> None:
@@ -168,8 +171,8 @@ class _World:
         return self._lag.backlog
 
 
-class _Letters:
-    async def bury(self, letter: object, *, timeout_s: float) -> None:
+class _DeadLetters:
+    async def write(self, dead_letter: object, *, timeout_s: float) -> None:
         """The records of this test are no events: each is set aside at once."""
 
 
@@ -178,7 +181,7 @@ async def _fanout(engine: KafkaEventLogEngine) -> AsyncIterator[tuple[FanoutServ
     reader = engine.reader("fanout", "one")
     assert isinstance(reader, KafkaEventReader)
     service = FanoutService(
-        reader, _Letters(), FakeRoster(1), FakeDirectory(), FakePush(), FixedClock(), consumer_id="one"
+        reader, _DeadLetters(), FakeRoster(1), FakeDirectory(), FakePush(), FixedClock(), consumer_id="one"
     )
     running = asyncio.create_task(service.run())
     try:

@@ -15,9 +15,9 @@ from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.rows import EventRow
 from seriatim.engines.embedded.storage.snapshot import View
 from seriatim.engines.shared.consumer_group import Coordinator
-from seriatim.engines.shared.dead_letter_record import enveloped
+from seriatim.engines.shared.dead_letter_record import dead_letter_record
 from seriatim.ports.clock import Clock
-from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, Letter, Partition, Record
+from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, DeadLetter, Event, Partition, Record
 
 # Of a new folder. Partitions are for sharing work among machines, and here is one: few make long runs, and a run costs
 # fanout little more than a record. A few all the same: they take turns with a crowd's messages, where a single one gets
@@ -227,7 +227,7 @@ class EmbeddedDeadLetterWriter:
         self._log = log
         self._clock = clock
 
-    async def bury(self, letter: Letter, *, timeout_s: float) -> None:
-        partition, key, value = enveloped(letter, self._log.partition_count(DEAD_LETTERS))
+    async def write(self, dead_letter: DeadLetter, *, timeout_s: float) -> None:
+        partition, key, value = dead_letter_record(dead_letter, self._log.partition_count(DEAD_LETTERS))
         row = EventRow(key, value, (), self._clock.now_ms())
-        await self._log.append("bury", partition, [(row, None)], timeout_s=timeout_s)
+        await self._log.append("write_dead_letter", partition, [(row, None)], timeout_s=timeout_s)

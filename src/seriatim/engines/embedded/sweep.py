@@ -88,7 +88,7 @@ class Sweeper:
         for _ in range(len(self._partitions)):
             partition = self._partitions[self._next_partition]
             before_ms = now_ms - 1000 * (
-                limits.LETTER_RETENTION_S if partition.topic == DEAD_LETTERS else limits.EVENT_RETENTION_S
+                limits.DEAD_LETTER_RETENTION_S if partition.topic == DEAD_LETTERS else limits.EVENT_RETENTION_S
             )
             # Not from 0: what was removed is passed over slowly until the store has tidied up.
             start = rows.event_key(partition, self._starts.get(partition, 0))

@@ -7,7 +7,7 @@ from functools import partial
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.ports.push import Parcel, ParcelReceiver
+from seriatim.ports.push import PushEnvelope, PushReceiver
 
 
 class MemoryPush:
@@ -17,8 +17,8 @@ class MemoryPush:
         self._channels = channels
         self._wire = wire
 
-    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
-        return await self._wire.call("publish", partial(self._channels.publish, tuple(parcels)), timeout_s=timeout_s)
+    async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
+        return await self._wire.call("publish", partial(self._channels.publish, tuple(envelopes)), timeout_s=timeout_s)
 
 
 class MemoryPushSubscriber:
@@ -29,8 +29,8 @@ class MemoryPushSubscriber:
         self._wire = wire
         self._subscriptions: dict[str, Subscription] = {}
 
-    async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
-        """A repeated call after an unknown outcome is the same subscription, so no parcel arrives twice."""
+    async def subscribe(self, gateway_id: str, receiver: PushReceiver, *, timeout_s: float) -> None:
+        """A repeated call after an unknown outcome is the same subscription, so no envelope arrives twice."""
         known = self._subscriptions.get(gateway_id)
         if known is None or known.receiver is not receiver:
             if known is not None:
@@ -54,14 +54,14 @@ class MemoryPushSubscriber:
 class Subscription:
     """A receiver and the way to its process. Everything goes that one way, so the order of events is kept."""
 
-    def __init__(self, receiver: ParcelReceiver, wire: Wire) -> None:
+    def __init__(self, receiver: PushReceiver, wire: Wire) -> None:
         self.receiver = receiver
         self.open = True
         self.broken = False
         self._wire = wire
 
-    def send(self, parcels: Sequence[Parcel]) -> None:
-        self._wire.deliver_all(self._received, parcels)
+    def send(self, envelopes: Sequence[PushEnvelope]) -> None:
+        self._wire.deliver_all(self._received, envelopes)
 
     def break_off(self) -> None:
         if not self.broken:
@@ -73,9 +73,9 @@ class Subscription:
             self.broken = False
             self._wire.deliver(self._resumed)
 
-    def _received(self, parcels: Sequence[Parcel]) -> None:
+    def _received(self, envelopes: Sequence[PushEnvelope]) -> None:
         if self.open:
-            self.receiver.received(parcels)
+            self.receiver.received(envelopes)
 
     def _interrupted(self) -> None:
         if self.open:
@@ -87,13 +87,13 @@ class Subscription:
 
 
 class MemoryChannels:
-    """The server. A parcel for a channel that nobody listens on, or that is broken, is gone."""
+    """The server. An envelope for a channel that nobody listens on, or that is broken, is gone."""
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, Subscription] = {}
 
     def interrupt(self, gateway_id: str) -> None:
-        """The gateway's subscription breaks; parcels are lost until `restore`."""
+        """The gateway's subscription breaks; envelopes are lost until `restore`."""
         subscription = self._subscriptions.get(gateway_id)
         if subscription is not None:
             subscription.break_off()
@@ -112,20 +112,20 @@ class MemoryChannels:
         """Who is subscribed, broken or not."""
         return tuple(self._subscriptions)
 
-    def publish(self, parcels: Sequence[tuple[str, Parcel]]) -> Sequence[bool]:
-        sent: dict[str, list[Parcel]] = {}
-        for gateway_id, parcel in parcels:
+    def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]]) -> Sequence[bool]:
+        sent: dict[str, list[PushEnvelope]] = {}
+        for gateway_id, envelope in envelopes:
             if gateway_id in sent:
-                sent[gateway_id].append(parcel)
+                sent[gateway_id].append(envelope)
             else:
-                sent[gateway_id] = [parcel]
+                sent[gateway_id] = [envelope]
         heard: dict[str, bool] = {}
         for gateway_id, some in sent.items():
             subscription = self._subscriptions.get(gateway_id)
             if subscription is not None and not subscription.broken:
                 heard[gateway_id] = True
                 subscription.send(some)
-        return tuple([gateway_id in heard for gateway_id, _ in parcels])
+        return tuple([gateway_id in heard for gateway_id, _ in envelopes])
 
     def subscribe(self, gateway_id: str, subscription: Subscription) -> None:
         if subscription.open:

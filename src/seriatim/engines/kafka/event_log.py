@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from seriatim.domain.errors import InternalError
 from seriatim.domain.sharding import partition as partition_of
 from seriatim.engines.kafka.producer import Producer, Row
-from seriatim.engines.shared.dead_letter_record import enveloped
-from seriatim.ports.event_log import DEAD_LETTERS, Event, Letter, Partition
+from seriatim.engines.shared.dead_letter_record import dead_letter_record
+from seriatim.ports.event_log import DEAD_LETTERS, DeadLetter, Event, Partition
 
 
 class KafkaEventWriter:
@@ -33,6 +33,6 @@ class KafkaDeadLetterWriter:
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
 
-    async def bury(self, letter: Letter, *, timeout_s: float) -> None:
-        partition, key, value = enveloped(letter, self._producer.partition_count(DEAD_LETTERS))
-        await self._producer.append("bury", partition, [Row(key, value)], timeout_s=timeout_s)
+    async def write(self, dead_letter: DeadLetter, *, timeout_s: float) -> None:
+        partition, key, value = dead_letter_record(dead_letter, self._producer.partition_count(DEAD_LETTERS))
+        await self._producer.append("write_dead_letter", partition, [Row(key, value)], timeout_s=timeout_s)

@@ -31,34 +31,34 @@ class LogState(msgspec.Struct, frozen=True, kw_only=True):
     lag: Mapping[Partition, int]
     ends: Mapping[Partition, int]
     oldest_ms: int | None
-    letters: int
+    dead_letters: int
     under_replicated: int
 
 
 class KafkaLag:
     """Of a group that reads these topics."""
 
-    def __init__(self, cluster: Cluster, partitions: Mapping[str, int], group: str, *, letters: int = 0) -> None:
-        """`letters`: how many partitions the dead letters have."""
+    def __init__(self, cluster: Cluster, partitions: Mapping[str, int], group: str, *, dead_letters: int = 0) -> None:
+        """`dead_letters`: how many partitions the dead letters have."""
         self._cluster = cluster
         self._group = group
         self._admin = quiet_admin(cluster)
-        self._topics = (*partitions, *([DEAD_LETTERS] if letters else ()))
+        self._topics = (*partitions, *([DEAD_LETTERS] if dead_letters else ()))
         self._partitions = [Partition(topic, n) for topic, count in partitions.items() for n in range(count)]
-        self._letters = [Partition(DEAD_LETTERS, number) for number in range(letters)]
+        self._dead_letters = [Partition(DEAD_LETTERS, number) for number in range(dead_letters)]
 
     async def look(self, *, timeout_s: float) -> LogState:
         """Each of its questions may take so long."""
         next_offsets = await self._next_offsets(timeout_s)
-        ends = await self._offsets([*self._partitions, *self._letters], _LATEST, timeout_s)
-        begins = await self._offsets(self._letters, _EARLIEST, timeout_s)
+        ends = await self._offsets([*self._partitions, *self._dead_letters], _LATEST, timeout_s)
+        begins = await self._offsets(self._dead_letters, _EARLIEST, timeout_s)
         lag = {each: max(0, ends[each] - offset) for each, offset in next_offsets.items()}
         waiting = {each: next_offsets[each] for each, records in lag.items() if records > 0}
         return LogState(
             lag=lag,
             ends={each: ends[each] for each in lag},
             oldest_ms=await asyncio.to_thread(self._oldest_ms, waiting, timeout_s) if waiting else None,
-            letters=sum([ends[each] - begins[each] for each in self._letters]),
+            dead_letters=sum([ends[each] - begins[each] for each in self._dead_letters]),
             under_replicated=await asyncio.to_thread(self._under_replicated, timeout_s),
         )
 

@@ -1,6 +1,6 @@
 """`Push` and `PushSubscriber` over Redis' publish and subscribe: one channel per gateway, fire and forget.
 
-A subscription has a connection of its own, mends itself, and says when it was broken: parcels were lost by then. It
+A subscription has a connection of its own, mends itself, and says when it was broken: envelopes were lost by then. It
 cannot ask there whether its server is still the primary, so it asks by a second connection which server that is.
 """
 
@@ -14,25 +14,25 @@ from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.engines.redis.client import RedisClient
 from seriatim.engines.redis.connection import Command, Link, Reply
 from seriatim.engines.redis.dial import Dialer
-from seriatim.engines.redis.push_envelope import MalformedParcel, decode_parcel, encode_parcel
+from seriatim.engines.redis.push_envelope import MalformedEnvelope, decode_envelope, encode_envelope
 from seriatim.ports.clock import Clock
-from seriatim.ports.push import Parcel, ParcelReceiver, Push, PushSubscriber
+from seriatim.ports.push import Push, PushEnvelope, PushReceiver, PushSubscriber
 
 
 class RedisPush(Push):
     def __init__(self, client: RedisClient) -> None:
         self._client = client
 
-    async def publish(self, parcels: Sequence[tuple[str, Parcel]], *, timeout_s: float) -> Sequence[bool]:
+    async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
         commands: list[Command] = [
-            ("PUBLISH", _channel(gateway_id), encode_parcel(parcel)) for gateway_id, parcel in parcels
+            ("PUBLISH", _channel(gateway_id), encode_envelope(envelope)) for gateway_id, envelope in envelopes
         ]
         replies = await self._client.call(commands, timeout_s=timeout_s)
         return [isinstance(listeners, int) and listeners > 0 for listeners in replies]
 
 
 class RedisPushSubscriber(PushSubscriber):
-    """`malformed_parcels` counts what arrived and was dropped, because nobody could read it."""
+    """`malformed_envelopes` counts what arrived and was dropped, because nobody could read it."""
 
     def __init__(self, dialer: Dialer, clock: Clock) -> None:
         self._dialer = dialer
@@ -40,9 +40,9 @@ class RedisPushSubscriber(PushSubscriber):
         self._subscriptions: dict[str, _Subscription] = {}
         self._primary = RedisClient(dialer)
         self._moved_to = ""
-        self.malformed_parcels = 0
+        self.malformed_envelopes = 0
 
-    async def subscribe(self, gateway_id: str, receiver: ParcelReceiver, *, timeout_s: float) -> None:
+    async def subscribe(self, gateway_id: str, receiver: PushReceiver, *, timeout_s: float) -> None:
         """After a failure nothing is left behind, unless it had stood before: then it goes on mending itself."""
         if timeout_s <= 0:
             raise OutcomeUnknown("no time left to subscribe; try again")
@@ -96,9 +96,9 @@ class RedisPushSubscriber(PushSubscriber):
 
 
 class _Subscription:
-    """One gateway's channel. `stands` while parcels arrive; `trouble` is why they last did not."""
+    """One gateway's channel. `stands` while envelopes arrive; `trouble` is why they last did not."""
 
-    def __init__(self, subscriber: RedisPushSubscriber, gateway_id: str, receiver: ParcelReceiver) -> None:
+    def __init__(self, subscriber: RedisPushSubscriber, gateway_id: str, receiver: PushReceiver) -> None:
         self.receiver = receiver
         self.stands = asyncio.Event()
         self.has_stood = False
@@ -181,12 +181,12 @@ class _Subscription:
 
     def _received(self, data: bytes) -> None:
         try:
-            parcel = decode_parcel(data)
-        except MalformedParcel:
-            self._subscriber.malformed_parcels += 1
+            envelope = decode_envelope(data)
+        except MalformedEnvelope:
+            self._subscriber.malformed_envelopes += 1
             return
         if self._is_wanted:
-            self.receiver.received((parcel,))
+            self.receiver.received((envelope,))
 
 
 def _channel(gateway_id: str) -> str:

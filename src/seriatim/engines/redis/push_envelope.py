@@ -1,4 +1,4 @@
-"""A parcel as it travels on a gateway's channel: one JSON object (docs/spec/websocket.md#routing-a-message).
+"""An envelope as it travels on a gateway's channel: one JSON object (docs/spec/websocket.md#routing-a-message).
 
 Read with tolerance, because two releases of Seriatim may share a Redis: unknown fields are ignored.
 """
@@ -6,17 +6,17 @@ Read with tolerance, because two releases of Seriatim may share a Redis: unknown
 import msgspec
 
 from seriatim.domain.message import TEXT, Message
-from seriatim.ports.push import CloseOrder, Delivery, Parcel
+from seriatim.ports.push import CloseOrder, MessageDelivery, PushEnvelope
 
 
-class MalformedParcel(Exception):
+class MalformedEnvelope(Exception):
     """Not ours, or of a release that we do not know."""
 
 
-def encode_parcel(parcel: Parcel) -> bytes:
-    if isinstance(parcel, CloseOrder):
-        return _ENCODER.encode(_Close(connection_id=parcel.connection_id, reason=parcel.reason))
-    message = parcel.message
+def encode_envelope(envelope: PushEnvelope) -> bytes:
+    if isinstance(envelope, CloseOrder):
+        return _ENCODER.encode(_Close(connection_id=envelope.connection_id, reason=envelope.reason))
+    message = envelope.message
     travelling = _Message(
         message_id=message.message_id,
         chat_id=message.chat_id,
@@ -26,26 +26,26 @@ def encode_parcel(parcel: Parcel) -> bytes:
         content=message.content,
         content_type=message.content_type,
         created_at=message.created_at,
-        prev_sequence=parcel.prev_sequence,
+        prev_sequence=envelope.prev_sequence,
     )
-    return _ENCODER.encode(_Deliver(connection_ids=parcel.connection_ids, message=travelling))
+    return _ENCODER.encode(_Deliver(connection_ids=envelope.connection_ids, message=travelling))
 
 
-def decode_parcel(data: bytes) -> Parcel:
-    """Raises MalformedParcel."""
+def decode_envelope(data: bytes) -> PushEnvelope:
+    """Raises MalformedEnvelope."""
     try:
-        parcel = _DECODER.decode(data)
+        envelope = _DECODER.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise MalformedParcel from error
-    if isinstance(parcel, _Close):
-        return CloseOrder(connection_id=parcel.connection_id, reason=parcel.reason)
-    # The records name one connection per parcel; ours name all of the gateway's.
-    single = parcel.connection_id
-    connection_ids = parcel.connection_ids if single is None else (single, *parcel.connection_ids)
+        raise MalformedEnvelope from error
+    if isinstance(envelope, _Close):
+        return CloseOrder(connection_id=envelope.connection_id, reason=envelope.reason)
+    # The records name one connection per envelope; ours name all of the gateway's.
+    single = envelope.connection_id
+    connection_ids = envelope.connection_ids if single is None else (single, *envelope.connection_ids)
     if not connection_ids:
-        raise MalformedParcel
-    message = parcel.message
-    return Delivery(
+        raise MalformedEnvelope
+    message = envelope.message
+    return MessageDelivery(
         connection_ids=connection_ids,
         message=Message(
             message_id=message.message_id,

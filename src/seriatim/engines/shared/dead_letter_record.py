@@ -1,14 +1,14 @@
 """A dead letter as every engine writes it: its partition, its key and its envelope."""
 
-from seriatim.domain.dead_letter import letter_key, letter_partition, letter_value
-from seriatim.ports.event_log import DEAD_LETTERS, Letter, Partition
+from seriatim.domain.dead_letter import dead_letter_key, dead_letter_partition, dead_letter_value
+from seriatim.ports.event_log import DEAD_LETTERS, DeadLetter, Partition
 
 
-def enveloped(letter: Letter, partitions: int) -> tuple[Partition, bytes | None, bytes]:
+def dead_letter_record(dead_letter: DeadLetter, partitions: int) -> tuple[Partition, bytes | None, bytes]:
     """`partitions`: how many the dead letters have."""
-    record = letter.record
+    record = dead_letter.record
     source = record.partition.number
-    value = letter_value(
+    value = dead_letter_value(
         topic=record.partition.topic,
         source_partition=source,
         offset=record.offset,
@@ -16,12 +16,12 @@ def enveloped(letter: Letter, partitions: int) -> tuple[Partition, bytes | None,
         key=record.key,
         value=record.value,
         headers=record.headers,
-        reason=letter.reason,
-        attempts=letter.attempts,
-        consumer_group=letter.consumer_group,
-        consumer_id=letter.consumer_id,
-        failed_at_ms=letter.failed_at_ms,
+        reason=dead_letter.reason,
+        attempts=dead_letter.attempts,
+        consumer_group=dead_letter.consumer_group,
+        consumer_id=dead_letter.consumer_id,
+        failed_at_ms=dead_letter.failed_at_ms,
     )
-    number = letter_partition(record.key, source, partitions)
-    key = None if letter_key(record.key) is None else record.key
+    number = dead_letter_partition(record.key, source, partitions)
+    key = None if dead_letter_key(record.key) is None else record.key
     return Partition(DEAD_LETTERS, number), key, value

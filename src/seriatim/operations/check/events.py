@@ -7,7 +7,7 @@ tells of must be there by then.
 from collections.abc import Callable
 
 from seriatim.domain import limits
-from seriatim.domain.dead_letter import letter_key
+from seriatim.domain.dead_letter import dead_letter_key
 from seriatim.domain.events import BadEvent, ChatCreated, MembershipChanged, MessagePersisted, decode
 from seriatim.domain.message import Message
 from seriatim.domain.sharding import partition as partition_of
@@ -54,7 +54,7 @@ class EventCheck:
                 await self._published(chat_id, mark, partition_of(chat_id, topics[MESSAGES]))
 
     def _placed(self, record: Record, partitions: int) -> None:
-        key = letter_key(record.key)
+        key = dead_letter_key(record.key)
         if key is None:  # a dead letter may have none; any other record without one cannot be read, and is told of
             return
         self._findings.looked("I34")

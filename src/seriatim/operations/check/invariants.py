@@ -321,14 +321,14 @@ _ALL = (
         "poison_pill_bounded",
         "ADR-011",
         "a record that cannot be handled is a dead letter within 3 attempts",
-        f"{_FANOUT}::test_s35_a_record_that_meets_a_bug_every_time_is_buried_after_3_attempts",
+        f"{_FANOUT}::test_s35_a_record_that_meets_a_bug_every_time_becomes_a_dead_letter_after_3_attempts",
     ),
     _tested(
         "I39",
         "transient_not_dlq",
         "ADR-011",
         "trouble downstream makes no dead letter",
-        f"{_FANOUT}::test_s36_trouble_downstream_is_skipped_and_never_buried",
+        f"{_FANOUT}::test_s36_trouble_downstream_is_skipped_and_never_a_dead_letter",
     ),
     _tested(
         "I40",

@@ -80,7 +80,7 @@ class ProcessHealth:
             active_chats=0 if self._ingest is None else len(self._ingest.active_chats),
             lag_records=backlog.lag_records,
             lag_s=backlog.lag_s,
-            letters=backlog.letters,
+            dead_letters=backlog.dead_letters,
             under_replicated=backlog.under_replicated,
             stalled=0 if self.stalls is None else len(self.stalls.partitions),
         )

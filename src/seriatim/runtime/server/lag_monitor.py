@@ -45,6 +45,6 @@ class LagMonitor:
             lag_records=found.lag,
             ends=found.ends,
             lag_s=max(0, waited_ms) / 1000,
-            letters=found.letters,
+            dead_letters=found.dead_letters,
             under_replicated=found.under_replicated,
         )

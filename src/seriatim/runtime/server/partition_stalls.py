@@ -94,6 +94,6 @@ def _report_stall(partition: Partition, mark: _Mark, end: int, now_s: float) -> 
         position=mark.position,
         end=end,
         seconds=round(now_s - (mark.waiting_since_s or now_s)),
-        next_step="its pushes wait, and probes of gateways deliver within a minute: if no letter_failed says why, "
+        next_step="its pushes wait, and probes of gateways deliver within a minute: if no dead_letter_failed says why, "
         "restart this process, so that another takes the partition",
     )

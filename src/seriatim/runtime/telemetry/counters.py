@@ -283,14 +283,14 @@ class ListenerCounters(ListenerObserver):
 
 class FanoutCounters(FanoutObserver):
     def __init__(self) -> None:
-        self.parcels_delivered = self.messages_delivered = 0
+        self.envelopes_delivered = self.messages_delivered = 0
         self.skips: Counter[str] = Counter()
-        self.retries = self.caches_failed = self.letters = self.letters_failed = 0
+        self.retries = self.caches_failed = self.dead_letters = self.dead_letters_failed = 0
         self.commits_failed = self.restarts = self.rebalances = 0
         self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
 
-    def delivered(self, parcels: int, connections: int) -> None:
-        self.parcels_delivered += parcels
+    def delivered(self, envelopes: int, connections: int) -> None:
+        self.envelopes_delivered += envelopes
         self.messages_delivered += connections
 
     def skipped(self, reason: Skip) -> None:
@@ -305,15 +305,15 @@ class FanoutCounters(FanoutObserver):
     def unknown_version(self, event_version: int) -> None:
         self._throttled.log(logging.WARNING, "unknown_event_version", event_version=event_version)
 
-    def buried(self) -> None:
-        self.letters += 1
-        self._throttled.log(logging.ERROR, "record_buried", next_step="look at the dead letters")
+    def dead_letter_written(self) -> None:
+        self.dead_letters += 1
+        self._throttled.log(logging.ERROR, "dead_letter_written", next_step="look at the dead letters")
 
-    def letter_failed(self, partition: Partition) -> None:
-        self.letters_failed += 1
+    def dead_letter_failed(self, partition: Partition) -> None:
+        self.dead_letters_failed += 1
         self._throttled.log(
             logging.CRITICAL,
-            "letter_failed",
+            "dead_letter_failed",
             severity="SEV-2",
             topic=partition.topic,
             partition=partition.number,

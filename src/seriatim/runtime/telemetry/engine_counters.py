@@ -43,7 +43,7 @@ def kafka_counters(reader: KafkaEventReader) -> Sequence[EngineCounter]:
 
 
 def push_counters(subscriber: RedisPushSubscriber) -> Sequence[EngineCounter]:
-    return (_number("redis_parcels_malformed", "Pushes that nobody could read", subscriber.malformed_parcels),)
+    return (_number("redis_parcels_malformed", "Pushes that nobody could read", subscriber.malformed_envelopes),)
 
 
 def _number(name: str, text: str, count: int) -> EngineCounter:

@@ -45,7 +45,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     active_chats: int
     lag_records: Mapping[Partition, int]
     lag_s: float | None  # None: nobody can tell
-    letters: int | None
+    dead_letters: int | None
     under_replicated: int | None = None
     stalled: int = 0  # partitions of this process that do not move while their end does
 
@@ -88,7 +88,7 @@ class Metrics(Collector):
         skipped = fanout.skips.total()
         self._conflicts.note(now, durability.conflicts, durability.conflicts + durability.transactions)
         self._hits.note(now, durability.hits, durability.hits + durability.messages_persisted)
-        self._skips.note(now, skipped, skipped + fanout.parcels_delivered)
+        self._skips.note(now, skipped, skipped + fanout.envelopes_delivered)
         lost = durability.slots_allocated - durability.messages_persisted
         self._gaps.note(now, lost, durability.slots_allocated)
         durability.hot.tick(now)
@@ -207,9 +207,9 @@ class Metrics(Collector):
             age = "Age of the oldest event not yet handled"
             yield self._gauge("fanout_kafka_consumer_lag_seconds", age, live.lag_s)
         yield self._gauge("fanout_delivery_skip_rate", "Share of deliveries skipped, 5 min", self._skips.value())
-        yield self._counter("fanout_dlq_rate", "Dead letters written", counts.letters)
-        if live.letters is not None:
-            yield self._gauge("fanout_dlq_depth", "Dead letters kept", live.letters)
+        yield self._counter("fanout_dlq_rate", "Dead letters written", counts.dead_letters)
+        if live.dead_letters is not None:
+            yield self._gauge("fanout_dlq_depth", "Dead letters kept", live.dead_letters)
         if live.under_replicated is not None:
             yield self._gauge("under_replicated_partitions", "Partitions that lack a copy", live.under_replicated)
         stalled = "Partitions of this process that stand still while events arrive"

@@ -196,7 +196,7 @@ class _Process:
         given = self._engines.fanout_ports(FANOUT_GROUP, consumer_id)
         return FanoutService(
             given.reader,
-            given.letters,
+            given.dead_letters,
             given.roster,
             given.directory,
             given.push,

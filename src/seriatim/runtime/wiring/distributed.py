@@ -141,12 +141,12 @@ class DistributedEngineSet(EngineSet):
     def fanout_ports(self, group: str, consumer_id: str) -> FanoutPorts:
         group = self._kafka.name(group)  # two installations on one Kafka are two groups, too
         topics = _topics(MESSAGES, MEMBERSHIPS)
-        self._lag = LagMonitor(KafkaLag(self._kafka, topics, group, letters=PARTITIONS[DEAD_LETTERS]), self._clock)
+        self._lag = LagMonitor(KafkaLag(self._kafka, topics, group, dead_letters=PARTITIONS[DEAD_LETTERS]), self._clock)
         self.parts.append(("lag", self._lag.run))
         self._reader = KafkaEventReader(self._kafka, topics, group, consumer_id)
         return FanoutPorts(
             reader=self._reader,
-            letters=KafkaDeadLetterWriter(self._producer("fanout", DEAD_LETTERS)),
+            dead_letters=KafkaDeadLetterWriter(self._producer("fanout", DEAD_LETTERS)),
             roster=DynamoRoster(self._rows),
             directory=RedisDirectory(self._redis),
             push=RedisPush(self._redis),

@@ -87,7 +87,7 @@ class EmbeddedEngineSet(EngineSet):
     def fanout_ports(self, group: str, consumer_id: str) -> FanoutPorts:
         return FanoutPorts(
             reader=EmbeddedEventReader(self._events, group, consumer_id),
-            letters=EmbeddedDeadLetterWriter(self._events, self._clock),
+            dead_letters=EmbeddedDeadLetterWriter(self._events, self._clock),
             roster=EmbeddedRoster(self.folder),
             directory=self._directory,
             push=self._push,
@@ -123,7 +123,7 @@ class EmbeddedEngineSet(EngineSet):
         lag = self._events.lag(FANOUT_GROUP)
         committed = self._events.group(FANOUT_GROUP).committed
         ends = {partition: committed.get(partition, 0) + records for partition, records in lag.items()}
-        return Backlog(lag_records=lag, ends=ends, lag_s=self._lag_s(lag), letters=self._letters())
+        return Backlog(lag_records=lag, ends=ends, lag_s=self._lag_s(lag), dead_letters=self._dead_letters())
 
     async def close(self) -> None:
         await self.folder.close()
@@ -147,7 +147,7 @@ class EmbeddedEngineSet(EngineSet):
         ]
         return max(0.0, (self._clock.now_ms() - min(waiting)) / 1000) if waiting else 0.0
 
-    def _letters(self) -> int:
+    def _dead_letters(self) -> int:
         """From the first one that retention left up to the end."""
         ends = self._events.end_offsets(DEAD_LETTERS)
         return sum(ends[partition] - record.offset for partition in ends for record in self._first(partition, 0))

@@ -49,7 +49,7 @@ class FanoutPorts:
     """It reads, and writes nothing that lasts but dead letters."""
 
     reader: EventReader
-    letters: DeadLetterWriter
+    dead_letters: DeadLetterWriter
     roster: Roster
     directory: Directory
     push: Push
@@ -110,11 +110,11 @@ class Backlog(msgspec.Struct, frozen=True, kw_only=True):
     lag_records: Mapping[Partition, int]
     ends: Mapping[Partition, int]  # of the same partitions: the offset of the next event
     lag_s: float | None
-    letters: int | None
+    dead_letters: int | None
     under_replicated: int | None = None  # partitions with fewer copies in step than they should have
 
 
-NO_BACKLOG = Backlog(lag_records={}, ends={}, lag_s=None, letters=None)
+NO_BACKLOG = Backlog(lag_records={}, ends={}, lag_s=None, dead_letters=None)
 
 
 class EngineSet(Protocol):

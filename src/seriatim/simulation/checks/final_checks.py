@@ -9,7 +9,7 @@ import msgspec
 
 from seriatim.client.store import OutboxEntry
 from seriatim.domain import limits
-from seriatim.domain.dead_letter import LetterBody
+from seriatim.domain.dead_letter import DeadLetterBody
 from seriatim.domain.message import Message
 from seriatim.domain.times import milliseconds
 from seriatim.ports.event_log import Partition, Record
@@ -36,7 +36,7 @@ class FinalState(msgspec.Struct, frozen=True, kw_only=True):
     store: MemoryStore
     devices: Sequence[DeviceReport]
     lag: Mapping[str, int]
-    letters: Sequence[Record]
+    dead_letters: Sequence[Record]
     buffers_max: int
     buffer_limit: int
 
@@ -224,17 +224,21 @@ def quiescent_liveness(state: FinalState) -> None:
 
 
 def dead_letters(state: FinalState) -> None:
-    """What cannot be read is buried, once or more, and nothing else ever is (I38, I39)."""
-    buried: dict[tuple[Partition, int], None] = {}
-    for record in state.letters:
-        metadata = msgspec.json.decode(record.value or b"", type=LetterBody).dlq_metadata
-        buried[Partition(metadata.original_topic, metadata.original_partition), metadata.original_offset] = None
+    """What cannot be read becomes a dead letter, once or more, and nothing else does (I38, I39)."""
+    recorded: dict[tuple[Partition, int], None] = {}
+    for record in state.dead_letters:
+        metadata = msgspec.json.decode(record.value or b"", type=DeadLetterBody).dlq_metadata
+        recorded[Partition(metadata.original_topic, metadata.original_partition), metadata.original_offset] = None
     for partition, offset in state.history.poison:
-        if (partition, offset) not in buried:
-            state.history.violate("poison_pill_bounded", f"{partition.topic}/{partition.number}@{offset} has no letter")
-    for partition, offset in buried:
+        if (partition, offset) not in recorded:
+            state.history.violate(
+                "poison_pill_bounded", f"{partition.topic}/{partition.number}@{offset} has no dead letter"
+            )
+    for partition, offset in recorded:
         if (partition, offset) not in state.history.poison:
-            state.history.violate("transient_not_dlq", f"{partition.topic}/{partition.number}@{offset} was buried")
+            state.history.violate(
+                "transient_not_dlq", f"{partition.topic}/{partition.number}@{offset} became a dead letter"
+            )
 
 
 def watermarks_catch_up(state: FinalState) -> None:

@@ -14,7 +14,7 @@ from seriatim.domain.events import BadEvent, MessagePersisted, decode
 from seriatim.domain.message import Draft, Message, Receipt, Slot
 from seriatim.ports.durability import PrefixPage
 from seriatim.ports.event_log import MESSAGES, Partition, Record
-from seriatim.ports.push import Delivery
+from seriatim.ports.push import MessageDelivery
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.results import Violation
 from seriatim.simulation.stores.tables import StoreObserver
@@ -207,7 +207,7 @@ class WorldHistory(StoreObserver):
         first[message.sequence] = message.message_id
         self.highest_published[message.chat_id] = max(highest, message.sequence)
 
-    def push_addressed(self, delivery: Delivery) -> None:
+    def push_addressed(self, delivery: MessageDelivery) -> None:
         """Fanout sends a message to connections. Its origin has an ack, unless an event does not name it."""
         message = delivery.message
         origins = list(self.origins.get((message.chat_id, message.sequence), ()))

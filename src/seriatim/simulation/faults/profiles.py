@@ -97,7 +97,7 @@ class FaultProfile(msgspec.Struct, frozen=True, kw_only=True):
     half_way: float = 0.2  # per commit: readers see it half done
     half_way_s: float = 0.05
     cut: float = 0.0  # per append: only a prefix of the events arrives
-    push_loss: float = 0.0  # per parcel
+    push_loss: float = 0.0  # per envelope
     misroute: float = 0.0  # per send: a process that does not own the chat gets it
     tail_s: float = 1.0  # the longest leg
     late_s: float = 4.0  # how far beyond its caller's patience a request may arrive

@@ -103,7 +103,7 @@ ALL: tuple[Mutant, ...] = (
     ),
     Mutant(
         name="poison-skipped",
-        removes="a record that cannot be read is buried before it is passed",
+        removes="a record that cannot be read becomes a dead letter before it is passed",
         hole="H13",
         patches=rules.poison_skipped,
     ),

@@ -13,8 +13,8 @@ from seriatim.domain.errors import InternalError, OutcomeUnknown
 from seriatim.domain.sharding import partition as partition_of
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.engines.shared.consumer_group import Coordinator, Grant, MemberKey, Orders
-from seriatim.engines.shared.dead_letter_record import enveloped
-from seriatim.ports.event_log import DEAD_LETTERS, Event, Headers, Letter, Partition, Record
+from seriatim.engines.shared.dead_letter_record import dead_letter_record
+from seriatim.ports.event_log import DEAD_LETTERS, DeadLetter, Event, Headers, Partition, Record
 
 
 class BrokerObserver(Protocol):
@@ -181,9 +181,9 @@ class MemoryDeadLetterWriter:
         self._wire = wire
         self._now_ms = now_ms
 
-    async def bury(self, letter: Letter, *, timeout_s: float) -> None:
-        partition, key, value = enveloped(letter, self._broker.partition_count(DEAD_LETTERS))
-        await self._wire.call("bury", partial(self._apply, partition, key, value), timeout_s=timeout_s)
+    async def write(self, dead_letter: DeadLetter, *, timeout_s: float) -> None:
+        partition, key, value = dead_letter_record(dead_letter, self._broker.partition_count(DEAD_LETTERS))
+        await self._wire.call("write", partial(self._apply, partition, key, value), timeout_s=timeout_s)
 
     def _apply(self, partition: Partition, key: bytes | None, value: bytes) -> None:
         self._broker.append(partition, [(key, value, ())], self._now_ms())
