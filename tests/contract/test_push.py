@@ -62,7 +62,7 @@ async def envelopes_arrive_once_and_in_the_order_of_their_publication(engine: Pu
 
 @SUITE.promise
 async def each_gateway_gets_its_own_envelopes_and_silence_is_reported(engine: PushEngine) -> None:
-    """Says for each whether anyone was listening."""
+    """Returns for each whether a gateway was subscribed."""
     one, two = await subscribed(engine, "gw_1"), await subscribed(engine, "gw_2")
     envelopes = [("gw_2", delivery(1)), ("gw_gone", delivery(2)), ("gw_1", delivery(3)), ("gw_2", delivery(4))]
     assert list(await engine.push().publish(envelopes, timeout_s=SOON_S)) == [True, False, True, True]
@@ -72,8 +72,8 @@ async def each_gateway_gets_its_own_envelopes_and_silence_is_reported(engine: Pu
 
 @SUITE.promise
 async def a_broken_subscription_says_so_before_and_after_the_loss(engine: PushEngine) -> None:
-    """Stays subscribed, and says when it was not. The subscription broke: envelopes may have been lost from here on.
-    The subscription stands again: envelopes published from now on arrive."""
+    """Stays subscribed, and reports when it was not. The subscription broke: envelopes may have been lost from here on.
+    The subscription is active again: envelopes published from now on arrive."""
     inbox = await subscribed(engine, "gw_1")
     push = engine.push()
     await push.publish([("gw_1", delivery(1))], timeout_s=SOON_S)
@@ -101,7 +101,7 @@ async def an_interruption_of_one_gateway_leaves_the_others_alone(engine: PushEng
 
 @SUITE.promise
 async def when_the_server_restarts_every_gateway_hears_of_it(engine: PushEngine) -> None:
-    """Stays subscribed, and says when it was not."""
+    """Stays subscribed, and reports when it was not."""
     inboxes = [await subscribed(engine, gateway_id) for gateway_id in ("gw_1", "gw_2")]
     await engine.wipe()
     for gateway_id in ("gw_1", "gw_2"):
@@ -125,7 +125,7 @@ async def a_repeated_subscribe_does_not_double_the_envelopes(engine: PushEngine)
 
 @SUITE.promise
 async def after_unsubscribe_the_receiver_hears_nothing(engine: PushEngine) -> None:
-    """Says for each whether anyone was listening."""
+    """Returns for each whether a gateway was subscribed."""
     inbox, subscriber = Inbox(), engine.subscriber()
     await subscriber.subscribe("gw_1", inbox, timeout_s=SOON_S)
     await subscriber.unsubscribe("gw_1")

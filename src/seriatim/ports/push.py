@@ -34,19 +34,22 @@ class PushReceiver(Protocol):
         ...
 
     def resumed(self) -> None:
-        """The subscription stands again: envelopes published from now on arrive."""
+        """The subscription is active again: envelopes published from now on arrive."""
         ...
 
 
 class Push(Protocol):
     async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
-        """Sends each envelope to its gateway's channel, in order. Says for each whether anyone was listening."""
+        """Sends each envelope to its gateway's channel, in order. Returns for each whether a gateway was subscribed."""
         ...
 
 
 class PushSubscriber(Protocol):
     async def subscribe(self, gateway_id: str, receiver: PushReceiver, *, timeout_s: float) -> None:
-        """Returns once envelopes published from now on reach the receiver. Stays subscribed, and reports interruptions."""
+        """Returns once envelopes published from now on reach the receiver.
+
+        Stays subscribed, and reports when it was not.
+        """
         ...
 
     async def unsubscribe(self, gateway_id: str) -> None: ...
