@@ -27,7 +27,7 @@ from seriatim.ports.secrets import Secrets
 from seriatim.ports.tokens import Authenticator, TokenSigner
 from tests.contract.event_engines import Engine, MemoryEngine
 from tests.contract.redis_engines import RedisQuotasEngine, RedisRevocationsEngine
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 
 
 class TimedEngine(Engine, Protocol):
@@ -112,7 +112,7 @@ class GivenSessions(Sessions):
 class FailingRevocations(Revocations):
     """A real engine, while it is `up`; then it takes all the time it is given and says nothing."""
 
-    def __init__(self, engine: Revocations, clock: HandClock) -> None:
+    def __init__(self, engine: Revocations, clock: ManualClock) -> None:
         self.up = True
         self.engine = engine
         self.clock = clock
@@ -129,7 +129,7 @@ class FailingRevocations(Revocations):
 
 class ByHand(MemoryEngine):
     def __init__(self) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
 
     async def advance(self, seconds: float) -> None:
         self.clock.advance(seconds)
@@ -200,7 +200,7 @@ class KeyFolderSecretsEngine(MemoryEngine):
         return KeySecrets(self._folder("keys", create=False))
 
     def _folder(self, name: str, *, create: bool = True) -> KeyFolder:
-        return KeyFolder.open(Path(self._root.name) / name, create=create, clock=HandClock())
+        return KeyFolder.open(Path(self._root.name) / name, create=create, clock=ManualClock())
 
 
 class LogCodeSenderEngine(MemoryEngine):

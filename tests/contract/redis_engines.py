@@ -16,7 +16,7 @@ from seriatim.ports.push import Push, PushReceiver, PushSubscriber
 from seriatim.ports.quotas import Quotas
 from seriatim.ports.revocations import Revocations
 from tests.support.cut_line import CutLine
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 from tests.support.real_redis import PATIENCE_S, RawRedis, dialer, real_redis
 
 
@@ -137,7 +137,7 @@ class RedisRevocationsEngine(RedisEngine):
 
     async def open(self) -> None:
         await super().open()
-        self._clock = HandClock()
+        self._clock = ManualClock()
         self._revocations = RedisRevocations(self.client(), self._clock)
         await self._revocations.begin(timeout_s=PATIENCE_S)
 

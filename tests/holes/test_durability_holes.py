@@ -41,7 +41,7 @@ from tests.holes.removed_rules_of_steps import (
 )
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, Outcome, draft
 from tests.support.holes import closed_by
-from tests.support.wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, Fate, late, with_before
+from tests.support.scripted_wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, CallOutcome, late, with_before
 
 # --- H1: late commit -----------------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ async def test_h4_a_counter_restored_too_low_overwrites_nothing(bench: Bench) ->
     receipt = await node.stored(draft(1))
     assert bench.messages()[:3] == before
     assert receipt.sequence == 4
-    assert node.notes.collisions == [2, 3]
+    assert node.recorded.collisions == [2, 3]
 
 
 # --- H5: counter restored below the watermarks ---------------------------------------------------------------------
@@ -331,7 +331,7 @@ async def test_h25_the_order_survives_conflicts_lost_answers_and_stolen_slots(be
     node = bench.node()
     first = node.submit(draft(0))
     await asyncio.sleep(0.001)
-    node.wire.on("persist", Fate(), Fate(refusal=Conflict), LOST_RESPONSE, LOST_REQUEST)
+    node.wire.on("persist", CallOutcome(), CallOutcome(refusal=Conflict), LOST_RESPONSE, LOST_REQUEST)
     node.wire.on("persist", with_before(lambda: bench.put_tombstone(bench.counter().allocated)))
     answers = [node.submit(draft(number)) for number in range(1, 9)]
     for answer in [first, *answers]:

@@ -14,7 +14,7 @@ from seriatim.domain.errors import (
 from seriatim.domain.message import Message, Receipt
 from seriatim.operations.counter_repair import CounterRepairer
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, Outcome, draft, simulated
-from tests.support.wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, Fate, late
+from tests.support.scripted_wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, CallOutcome, late
 
 
 @simulated
@@ -105,7 +105,7 @@ async def test_s7_a_missing_counter_halts_the_chat_until_it_is_repaired(bench: B
     error = await node.failed(draft(1))
     assert isinstance(error, CounterMissing)
     assert (bench.slots(), bench.store.keys, CHAT in bench.store.counters) == (before, {}, False)
-    assert node.notes.missing_counters == [CHAT]
+    assert node.recorded.missing_counters == [CHAT]
     await CounterRepairer(node.log, node.clock, highest_published=lambda _: 7).repair(CHAT)
     assert (await node.stored(draft(1))).sequence == 8
 
@@ -184,7 +184,7 @@ async def test_s15_a_client_that_crashed_before_the_ack_gets_the_same_answer(ben
 async def test_s16_another_instance_answers_for_one_that_crashed_after_storing(bench: Bench) -> None:
     """Given a server that crashed after the commit and before the ack, then another answers the cached result."""
     doomed = bench.node("ingest-1")
-    doomed.wire.on("persist", Fate(response_s=1))
+    doomed.wire.on("persist", CallOutcome(response_s=1))
     unanswered = doomed.submit(draft(1))
     await asyncio.sleep(0.1)
     doomed.crash()

@@ -15,8 +15,8 @@ from seriatim.fanout.observer import Skip
 from seriatim.ports.event_log import MESSAGES, Event, Record
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
 from tests.support.bench import ANN, BOB, CHAT, Bench, draft, simulate, simulated
-from tests.support.town import MESSAGES_0, Town, in_town
-from tests.support.wire import UNAVAILABLE, ScriptedWire, late
+from tests.support.cluster_harness import MESSAGES_0, ClusterHarness, in_cluster
+from tests.support.scripted_wire import UNAVAILABLE, ScriptedWire, late
 
 # --- S33: one partitioner ------------------------------------------------------------------------------------------
 
@@ -43,21 +43,21 @@ def test_s34_after_a_rebalance_in_the_middle_of_a_batch_the_offset_is_the_first_
     """Given a batch half handled, when its owner leaves, then committed = handled + 1 and the next loses nothing."""
     monkeypatch.setattr(limits, "RUN_RECORDS_MAX", run_records)
 
-    @in_town
-    async def story(town: Town) -> None:
-        bob = await town.connect(BOB)
-        town.fanout.directory_wire.always("connections", late(0.2))
+    @in_cluster
+    async def story(cluster: ClusterHarness) -> None:
+        bob = await cluster.connect(BOB)
+        cluster.fanout.directory_wire.always("connections", late(0.2))
         for number in range(1, 8):
-            await town.ingest.stored(draft(number))
-        await town.until(lambda: len(bob.pushes) >= 3)
-        await town.fanout.stop()
-        handled = town.fanout.notes.handled_offsets[MESSAGES_0]
+            await cluster.ingest.stored(draft(number))
+        await cluster.until(lambda: len(bob.pushes) >= 3)
+        await cluster.fanout.stop()
+        handled = cluster.fanout.recorded.handled_offsets[MESSAGES_0]
         assert 3 <= len(handled) < 7
-        assert town.next_offset() == handled[-1] + 1
-        successor = await town.add_fanout("fanout-2")
-        await town.until(lambda: town.next_offset() == 7)
+        assert cluster.next_offset() == handled[-1] + 1
+        successor = await cluster.add_fanout("fanout-2")
+        await cluster.until(lambda: cluster.next_offset() == 7)
         assert bob.pushes == [1, 2, 3, 4, 5, 6, 7]
-        assert successor.notes.handled_offsets[MESSAGES_0] == list(range(handled[-1] + 1, 7))
+        assert successor.recorded.handled_offsets[MESSAGES_0] == list(range(handled[-1] + 1, 7))
 
     simulate(story)
 
@@ -68,19 +68,19 @@ def test_s34_after_a_crash_in_the_middle_of_a_batch_some_may_come_twice_and_none
 ) -> None:
     monkeypatch.setattr(limits, "RUN_RECORDS_MAX", run_records)
 
-    @in_town
-    async def story(town: Town) -> None:
-        bob = await town.connect(BOB)
-        town.fanout.directory_wire.always("connections", late(0.2))
+    @in_cluster
+    async def story(cluster: ClusterHarness) -> None:
+        bob = await cluster.connect(BOB)
+        cluster.fanout.directory_wire.always("connections", late(0.2))
         for number in range(1, 8):
-            await town.ingest.stored(draft(number))
-        await town.until(lambda: len(bob.pushes) >= 3)
+            await cluster.ingest.stored(draft(number))
+        await cluster.until(lambda: len(bob.pushes) >= 3)
         assert len(bob.pushes) == 3
         await asyncio.sleep(0.1)  # the fourth is in its hands
-        town.fanout.crash()
-        assert town.next_offset() <= 3
-        await town.add_fanout("fanout-2")
-        await town.until(lambda: town.next_offset() == 7)
+        cluster.fanout.crash()
+        assert cluster.next_offset() <= 3
+        await cluster.add_fanout("fanout-2")
+        await cluster.until(lambda: cluster.next_offset() == 7)
         assert sorted(dict.fromkeys(bob.pushes)) == [1, 2, 3, 4, 5, 6, 7]
 
     simulate(story)
@@ -88,69 +88,71 @@ def test_s34_after_a_crash_in_the_middle_of_a_batch_some_may_come_twice_and_none
 
 @pytest.mark.parametrize("poison", [b"", b"{", b'{"event_type":"MessagePersisted"}', b'{"event_type":"Unheard"}'])
 def test_s35_a_record_that_cannot_be_read_becomes_a_dead_letter_at_once_and_the_partition_flows(poison: bytes) -> None:
-    @in_town
-    async def story(town: Town) -> None:
-        bob = await town.connect(BOB)
-        town.append_raw(poison)
-        await town.ingest.stored(draft(1))
-        await town.until(lambda: bob.pushes == [1], within_s=1)
-        [dead_letter] = town.dead_letters()
+    @in_cluster
+    async def story(cluster: ClusterHarness) -> None:
+        bob = await cluster.connect(BOB)
+        cluster.append_raw(poison)
+        await cluster.ingest.stored(draft(1))
+        await cluster.until(lambda: bob.pushes == [1], within_s=1)
+        [dead_letter] = cluster.dead_letters()
         assert _attempts(dead_letter) == 1
-        await town.until(lambda: town.next_offset() == 2)
-        assert town.fanout.notes.retries == 0
+        await cluster.until(lambda: cluster.next_offset() == 2)
+        assert cluster.fanout.recorded.retries == 0
 
     simulate(story)
 
 
 @simulated
-@in_town
-async def test_s35_a_record_that_meets_a_bug_every_time_becomes_a_dead_letter_after_3_attempts(town: Town) -> None:
-    bob = await town.connect(BOB)
-    town.fanout.push.bugs = 3
-    await town.ingest.stored(draft(1))
-    await town.ingest.stored(draft(2))
-    await town.until(lambda: bob.pushes == [2], within_s=2)
-    [dead_letter] = town.dead_letters()
+@in_cluster
+async def test_s35_a_record_that_meets_a_bug_every_time_becomes_a_dead_letter_after_3_attempts(
+    cluster: ClusterHarness,
+) -> None:
+    bob = await cluster.connect(BOB)
+    cluster.fanout.push.bugs = 3
+    await cluster.ingest.stored(draft(1))
+    await cluster.ingest.stored(draft(2))
+    await cluster.until(lambda: bob.pushes == [2], within_s=2)
+    [dead_letter] = cluster.dead_letters()
     assert _attempts(dead_letter) == 3
-    await town.until(lambda: town.next_offset() == 2)
+    await cluster.until(lambda: cluster.next_offset() == 2)
 
 
 @simulated
-@in_town
+@in_cluster
 async def test_s35_a_record_that_cannot_be_read_leaves_its_run_and_its_neighbours_come_once_in_order(
-    town: Town,
+    cluster: ClusterHarness,
 ) -> None:
     """Bob never synced: he is shown whatever fanout brings, so a message that came twice would show."""
-    bob = await town.connect(BOB)
-    town.fanout.directory_wire.on("connections", late(0.5))
-    await town.ingest.stored(draft(1))  # while fanout asks for it, the others gather
-    await town.ingest.stored(draft(2))
-    town.append_raw(b"{")
-    await town.ingest.stored(draft(3))
-    await town.until(lambda: len(bob.pushes) >= 3, within_s=2)
-    await town.until(lambda: town.next_offset() == 4)
+    bob = await cluster.connect(BOB)
+    cluster.fanout.directory_wire.on("connections", late(0.5))
+    await cluster.ingest.stored(draft(1))  # while fanout asks for it, the others gather
+    await cluster.ingest.stored(draft(2))
+    cluster.append_raw(b"{")
+    await cluster.ingest.stored(draft(3))
+    await cluster.until(lambda: len(bob.pushes) >= 3, within_s=2)
+    await cluster.until(lambda: cluster.next_offset() == 4)
     assert bob.pushes == [1, 2, 3]
-    assert [_attempts(dead_letter) for dead_letter in town.dead_letters()] == [1]
-    assert town.fanout.notes.handled_offsets[MESSAGES_0] == [0, 1, 2, 3]
+    assert [_attempts(dead_letter) for dead_letter in cluster.dead_letters()] == [1]
+    assert cluster.fanout.recorded.handled_offsets[MESSAGES_0] == [0, 1, 2, 3]
 
 
 @simulated
-@in_town
+@in_cluster
 async def test_s35_a_bug_met_by_a_run_is_met_by_its_records_one_by_one_and_only_the_culprit_becomes_a_dead_letter(
-    town: Town,
+    cluster: ClusterHarness,
 ) -> None:
-    bob = await town.connect(BOB)
-    town.fanout.directory_wire.on("connections", late(0.5))
-    await town.ingest.stored(draft(1))
-    await town.ingest.stored(draft(2))
-    await town.ingest.stored(draft(3))
-    await town.ingest.stored(draft(4))
-    await town.until(lambda: bob.pushes == [1])
-    town.fanout.push.bugs = 1 + 3  # the run of 2, 3 and 4 once, and then 2 three times
-    await town.until(lambda: 4 in bob.pushes, within_s=2)
+    bob = await cluster.connect(BOB)
+    cluster.fanout.directory_wire.on("connections", late(0.5))
+    await cluster.ingest.stored(draft(1))
+    await cluster.ingest.stored(draft(2))
+    await cluster.ingest.stored(draft(3))
+    await cluster.ingest.stored(draft(4))
+    await cluster.until(lambda: bob.pushes == [1])
+    cluster.fanout.push.bugs = 1 + 3  # the run of 2, 3 and 4 once, and then 2 three times
+    await cluster.until(lambda: 4 in bob.pushes, within_s=2)
     assert bob.pushes == [1, 3, 4]
-    assert [_attempts(dead_letter) for dead_letter in town.dead_letters()] == [3]
-    await town.until(lambda: town.next_offset() == 4)
+    assert [_attempts(dead_letter) for dead_letter in cluster.dead_letters()] == [3]
+    await cluster.until(lambda: cluster.next_offset() == 4)
 
 
 def _attempts(dead_letter: Record) -> int:
@@ -158,63 +160,65 @@ def _attempts(dead_letter: Record) -> int:
 
 
 @simulated
-@in_town
-async def test_s36_trouble_downstream_is_skipped_and_never_a_dead_letter(town: Town) -> None:
+@in_cluster
+async def test_s36_trouble_downstream_is_skipped_and_never_a_dead_letter(cluster: ClusterHarness) -> None:
     """Given directory, push or roster failing, then the offset advances, nothing becomes a dead letter or is lost."""
-    bob = await town.synced(BOB)
+    bob = await cluster.synced(BOB)
     troubles = [
-        (town.fanout.store_wire, "*", Skip.ROSTER),
-        (town.fanout.directory_wire, "*", Skip.DIRECTORY),
-        (town.fanout.push_wire, "publish", Skip.PUSH),
+        (cluster.fanout.store_wire, "*", Skip.ROSTER),
+        (cluster.fanout.directory_wire, "*", Skip.DIRECTORY),
+        (cluster.fanout.push_wire, "publish", Skip.PUSH),
     ]
     for number, (wire, operation, skip) in enumerate(troubles, start=1):
         wire.always(operation, UNAVAILABLE)
-        await town.ingest.stored(draft(number))
+        await cluster.ingest.stored(draft(number))
         await asyncio.sleep(3)  # the roster is asked three times
-        assert town.next_offset() == number
-        assert town.fanout.notes.skips[-1] is skip
+        assert cluster.next_offset() == number
+        assert cluster.fanout.recorded.skips[-1] is skip
         wire.heal()
-    assert town.dead_letters() == []
-    await town.ingest.stored(draft(4))
-    await town.until(lambda: bob.pushes == [1, 2, 3, 4], within_s=1)
+    assert cluster.dead_letters() == []
+    await cluster.ingest.stored(draft(4))
+    await cluster.until(lambda: bob.pushes == [1, 2, 3, 4], within_s=1)
 
 
 @simulated
-@in_town
-async def test_s36_a_gateway_that_is_gone_is_skipped(town: Town) -> None:
-    await town.connect(BOB)
-    town.gateway.crash()
-    await town.ingest.stored(draft(1))
-    await town.until(lambda: town.next_offset() == 1)
-    assert (town.fanout.notes.skips, town.dead_letters()) == ([Skip.GATEWAY_GONE], [])
+@in_cluster
+async def test_s36_a_gateway_that_is_gone_is_skipped(cluster: ClusterHarness) -> None:
+    await cluster.connect(BOB)
+    cluster.gateway.crash()
+    await cluster.ingest.stored(draft(1))
+    await cluster.until(lambda: cluster.next_offset() == 1)
+    assert (cluster.fanout.recorded.skips, cluster.dead_letters()) == ([Skip.GATEWAY_GONE], [])
 
 
 @simulated
-@in_town
-async def test_s37_an_event_without_its_optional_fields_is_delivered_with_their_defaults(town: Town) -> None:
+@in_cluster
+async def test_s37_an_event_without_its_optional_fields_is_delivered_with_their_defaults(
+    cluster: ClusterHarness,
+) -> None:
     """The sender is left out then, because nobody knows which of its connections has the message already."""
-    ann, bob = await town.connect(ANN), await town.connect(BOB)
-    town.append_raw(
-        _event(town, without=("client_message_id", "origin_connection_id", "prev_sequence", "members_version"))
+    ann, bob = await cluster.connect(ANN), await cluster.connect(BOB)
+    cluster.append_raw(
+        _event(cluster, without=("client_message_id", "origin_connection_id", "prev_sequence", "members_version"))
     )
-    await town.until(lambda: bob.pushes == [1], within_s=1)
+    await cluster.until(lambda: bob.pushes == [1], within_s=1)
     assert ann.pushes == []
-    assert town.dead_letters() == []
+    assert cluster.dead_letters() == []
 
 
 @simulated
-@in_town
-async def test_s37_an_event_of_an_unknown_version_is_read_as_version_1_with_a_warning(town: Town) -> None:
-    bob = await town.connect(BOB)
-    town.append_raw(_event(town, event_version=99, fields_of_tomorrow={"mood": "calm"}))
-    await town.until(lambda: bob.pushes == [1], within_s=1)
-    assert town.fanout.notes.versions == [99]
-    assert town.dead_letters() == []
+@in_cluster
+async def test_s37_an_event_of_an_unknown_version_is_read_as_version_1_with_a_warning(cluster: ClusterHarness) -> None:
+    bob = await cluster.connect(BOB)
+    cluster.append_raw(_event(cluster, event_version=99, fields_of_tomorrow={"mood": "calm"}))
+    await cluster.until(lambda: bob.pushes == [1], within_s=1)
+    assert cluster.fanout.recorded.versions == [99]
+    assert cluster.dead_letters() == []
 
 
-def _event(town: Town, *, without: tuple[str, ...] = (), **changes: object) -> bytes:
+def _event(cluster: ClusterHarness, *, without: tuple[str, ...] = (), **changes: object) -> bytes:
     """The event of message 1, as another producer would write it."""
-    created_at = iso(town.now_ms())
+    created_at = iso(cluster.now_ms())
     message = Message(
         message_id="msg_1",
         chat_id=CHAT,
@@ -225,8 +229,8 @@ def _event(town: Town, *, without: tuple[str, ...] = (), **changes: object) -> b
         content_type=TEXT,
         created_at=created_at,
     )
-    town.store.fill(message)
-    town.set_counter(CHAT, 1, published=1)
+    cluster.store.fill(message)
+    cluster.set_counter(CHAT, 1, published=1)
     encoded = encode_message(
         message_persisted(
             message,

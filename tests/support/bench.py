@@ -28,8 +28,8 @@ from seriatim.ports.message_log import ChatCounter, Key
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import EPOCH_MS, Process
 from tests.support.bench_engines import OnMemory
-from tests.support.notes import Notes
-from tests.support.wire import Fate, ScriptedWire
+from tests.support.recording_observers import DurabilityRecorder
+from tests.support.scripted_wire import CallOutcome, ScriptedWire
 
 CHAT = "chat_1"
 ANN, BOB, CID = "user_ann", "user_bob", "user_cid"  # Ann owns the chat, Bob and Cid are members
@@ -271,29 +271,29 @@ class Node:
         self.log = bench.message_log(self.wire)
         self.catalog = bench.catalog(self.wire)
         self.events = bench.event_writer(self.events_wire, self.clock)
-        self.notes = Notes()
+        self.recorded = DurabilityRecorder()
         self.ingest = Ingest(
             log=self.log,
             events=self.events,
             clock=self.clock,
             producer_id=name,
             one_step=bench.whole_sends(self.wire, self.clock) if one_step else None,
-            observe=self.notes,
+            observe=self.recorded,
         )
         self.one_step = one_step
 
-    def on_lookup(self, *fates: Fate) -> None:
+    def on_lookup(self, *outcomes: CallOutcome) -> None:
         """What becomes of the next looks at what a draft depends on. In one step all of these are the step's fate."""
-        self.wire.on("step" if self.one_step else "lookup", *fates)
+        self.wire.on("step" if self.one_step else "lookup", *outcomes)
 
-    def on_commit(self, *fates: Fate) -> None:
-        self.wire.on("step" if self.one_step else "persist", *fates)
+    def on_commit(self, *outcomes: CallOutcome) -> None:
+        self.wire.on("step" if self.one_step else "persist", *outcomes)
 
-    def on_publish(self, *fates: Fate) -> None:
+    def on_publish(self, *outcomes: CallOutcome) -> None:
         if self.one_step:
-            self.wire.on("step", *fates)
+            self.wire.on("step", *outcomes)
         else:
-            self.events_wire.on("append", *fates)
+            self.events_wire.on("append", *outcomes)
 
     def submit(self, draft: Draft, *, within_s: float = limits.PERSIST_DEADLINE_S) -> asyncio.Future[Outcome]:
         """Submits, and watches that the answer comes once, in time, from outside, and tells the truth."""
@@ -355,7 +355,7 @@ class Node:
         return Deadline(self.clock, self.clock.monotonic() + within_s)
 
     def prefix(self) -> PrefixReader:
-        return PrefixReader(self.log, self.clock, self.notes)
+        return PrefixReader(self.log, self.clock, self.recorded)
 
     def publisher(self) -> ChatPublisher:
         return ChatPublisher(
@@ -364,7 +364,7 @@ class Node:
             prefix=self.prefix(),
             events=self.events,
             clock=self.clock,
-            observe=self.notes,
+            observe=self.recorded,
             producer_id=self.name,
         )
 
@@ -376,7 +376,7 @@ class Node:
             publisher=publisher,
             guard=StoreGuard(None, self.clock),
             clock=self.clock,
-            observe=self.notes,
+            observe=self.recorded,
         )
 
 

@@ -14,7 +14,7 @@ from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterW
 from seriatim.simulation.stores.event_reader import MemoryEventReader
 from seriatim.simulation.stores.message_log import MemoryMessageLog
 from seriatim.simulation.stores.tables import MemoryStore, StoreObserver
-from tests.support.wire import ScriptedWire
+from tests.support.scripted_wire import ScriptedWire
 
 
 class OnMemory(StoreObserver):

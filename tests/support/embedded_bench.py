@@ -31,9 +31,9 @@ from seriatim.simulation.stores.message_log import MemoryMessageLog
 from seriatim.simulation.stores.tables import MemoryStore
 from tests.support.bench import Bench
 from tests.support.bench_engines import OnMemory
+from tests.support.cluster_harness import ClusterHarness
 from tests.support.folder_store import FolderStore, VirtualSyncs
-from tests.support.town import Town
-from tests.support.wire import ScriptedWire
+from tests.support.scripted_wire import ScriptedWire
 
 T_S = 5.0
 
@@ -93,13 +93,13 @@ class EmbeddedBench(OnAFolder, Bench):
     pass
 
 
-class EmbeddedTown(OnAFolder, Town):
+class EmbeddedCluster(OnAFolder, ClusterHarness):
     pass
 
 
 def embedded(kind: type[Bench]) -> type[Bench]:
     """For `simulate`."""
-    kinds: dict[type[Bench], type[Bench]] = {Bench: EmbeddedBench, Town: EmbeddedTown}
+    kinds: dict[type[Bench], type[Bench]] = {Bench: EmbeddedBench, ClusterHarness: EmbeddedCluster}
     return kinds[kind]
 
 
@@ -142,7 +142,7 @@ class Wired:
         return partial(self._call, name, method) if inspect.iscoroutinefunction(method) else method
 
     async def _call(self, name: str, method: Callable[..., Any], *args: Any, timeout_s: float, **options: Any) -> Any:
-        draw_fault = self._wire.fate_of(name)
+        draw_fault = self._wire.next_outcome(name)
         if draw_fault.refusal is not None:
             await asyncio.sleep(0)
             raise draw_fault.refusal(f"{name}: {draw_fault.refusal.__name__}")
@@ -170,7 +170,7 @@ class WiredSteps(OneStep):
     def ask(
         self, take: Callable[[Step], None], answer: Callable[[SeriatimError | None], None], *, deadline: float
     ) -> None:
-        draw_fault, loop = self._wire.fate_of("step"), asyncio.get_running_loop()
+        draw_fault, loop = self._wire.next_outcome("step"), asyncio.get_running_loop()
         before = draw_fault.before
         if draw_fault.refusal is not None:
             loop.call_soon(answer, draw_fault.refusal("step: refused"))

@@ -30,7 +30,7 @@ from seriatim.engines.keys.secrets import KeySecrets
 from seriatim.engines.keys.tokens import Rs256Signer
 from seriatim.simulation.stores.accounts import MemoryAccounts
 from seriatim.simulation.stores.tables import MemoryStore
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 
 PHONE = "+4915112345678"
 OTHER_PHONE = "+14155550123"
@@ -94,7 +94,7 @@ class RestBench:
     """Everything that the sign-in half of the REST edge stands on. Close it, or codes on their way are left running."""
 
     def __init__(self, folder: Path, *, reuse_leeway_s: int = 0) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.keys = shared_keys(folder, self.clock)
         self.secrets = KeySecrets(self.keys)
         self.signer = Rs256Signer(self.keys)

@@ -28,7 +28,7 @@ from seriatim.services.membership import MembershipObserver, MembershipService
 from seriatim.simulation.stores.accounts import MemoryAccounts
 from seriatim.simulation.stores.request_keys import MemoryRequestKeys
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, key_id
-from tests.support.wire import ScriptedWire
+from tests.support.scripted_wire import ScriptedWire
 
 DAN = "user_dan"  # somebody who exists and is in no chat
 

@@ -17,7 +17,7 @@ from seriatim.domain.errors import (
 )
 from seriatim.domain.times import iso
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
-from tests.support.wire import LOST_RESPONSE
+from tests.support.scripted_wire import LOST_RESPONSE
 from tests.unit.api.desk import Desk, field_of
 
 NOBODY = "user_nobody"

@@ -5,7 +5,7 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import BadRequest, NotAMember, OutcomeUnknown, ValidationFailed
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, simulated
-from tests.support.wire import LOST_RESPONSE, with_before
+from tests.support.scripted_wire import LOST_RESPONSE, with_before
 from tests.unit.api.desk import Desk, Json, Reply, field_of
 
 HISTORY = f"GET /chats/{CHAT}/messages"

@@ -18,7 +18,7 @@ from seriatim.domain.errors import (
 from seriatim.domain.tokens import new_claims
 from seriatim.simulation.stores.request_keys import MemoryRequestKeys
 from seriatim.simulation.stores.tables import MemoryStore
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 from tests.support.rest import FailingWire
 
 KEY = "0b9fbb1c-3a52-4c1e-8f0e-5a1f5f4c2d10"
@@ -29,7 +29,7 @@ class Works:
     """Counts how often the work is done, and with which ids."""
 
     def __init__(self) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.wire = FailingWire()
         self.guard = IdempotencyGuard(MemoryRequestKeys(MemoryStore(), self.wire), self.clock)
         self.done: list[tuple[str, bool]] = []

@@ -24,7 +24,7 @@ from seriatim.domain.errors import (
 from seriatim.domain.events import ChangeType
 from seriatim.ports.directory import CachedMembers
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
-from tests.support.wire import LOST_RESPONSE, UNAVAILABLE, with_before
+from tests.support.scripted_wire import LOST_RESPONSE, UNAVAILABLE, with_before
 from tests.unit.api.desk import DAN, Desk, field_of
 
 NOBODY = "user_nobody"

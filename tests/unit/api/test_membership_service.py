@@ -11,7 +11,7 @@ from seriatim.ports.directory import CachedMembers
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS
 from seriatim.services.membership import MembershipObserver, MembershipService
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, simulated
-from tests.support.wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, ScriptedWire, with_before
+from tests.support.scripted_wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, ScriptedWire, with_before
 
 DAN = "user_dan"
 

@@ -7,7 +7,7 @@ import pytest
 from seriatim.api.core.rate_limit import Bucket, RateLimiter
 from seriatim.domain.errors import OutcomeUnknown, RateLimited, ServiceUnavailable
 from seriatim.engines.inprocess.quotas import LocalQuotas
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 from tests.support.rest import OTHER_DEVICE, OTHER_PHONE, PHONE, Rest, RestBench
 
 
@@ -131,7 +131,7 @@ async def test_lifted_limits_refuse_nobody_and_are_still_reported(bench: RestBen
 
 
 async def test_the_tightest_bucket_is_the_one_reported() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     meter = RateLimiter(LocalQuotas(clock), clock, rate_limits_off=False).meter()
     for bucket in (
         Bucket(name="wide", limit=100, window_s=60),
@@ -143,7 +143,7 @@ async def test_the_tightest_bucket_is_the_one_reported() -> None:
 
 
 async def test_a_lock_closes_with_the_last_permitted_try_and_outlives_the_window() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     rate_limiter = RateLimiter(LocalQuotas(clock), clock, rate_limits_off=False)
     bucket = Bucket(name="tries", limit=2, window_s=60, fail_closed=True, lockout="lock")
     await rate_limiter.meter().spend(bucket)
@@ -157,7 +157,7 @@ async def test_a_lock_closes_with_the_last_permitted_try_and_outlives_the_window
 
 
 async def test_a_closed_bucket_that_cannot_be_counted_refuses() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     rate_limiter = RateLimiter(Uncountable(clock), clock, rate_limits_off=False)
     await rate_limiter.meter().spend(Bucket(name="open", limit=1, window_s=60))
     with pytest.raises(ServiceUnavailable):

@@ -9,7 +9,7 @@ from seriatim.api.sessions import SessionActivity
 from seriatim.domain import limits
 from seriatim.domain.ids import is_uuid4
 from seriatim.ports.accounts import Accounts
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 
 
 class Written:
@@ -23,7 +23,7 @@ class Written:
 
 
 async def test_a_session_is_written_down_again_only_when_the_interval_is_over() -> None:
-    clock, written = HandClock(), Written()
+    clock, written = ManualClock(), Written()
     touches = SessionActivity(cast(Accounts, written), clock)
     for passes_s in (0, limits.SESSION_TOUCH_S - 1, 1, limits.SESSION_TOUCH_S - 1):
         clock.advance(passes_s)
@@ -35,7 +35,7 @@ async def test_the_session_that_was_written_down_longest_ago_is_forgotten_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "SESSIONS_TOUCHED_MAX", 2)
-    clock, written = HandClock(), Written()
+    clock, written = ManualClock(), Written()
     touches = SessionActivity(cast(Accounts, written), clock)
     await touches.used("a")
     await touches.used("b")
@@ -45,7 +45,7 @@ async def test_the_session_that_was_written_down_longest_ago_is_forgotten_first(
     assert written.touched == ["a", "b", "a", "c", "b"]
 
 
-class Bits(HandClock):
+class Bits(ManualClock):
     def __init__(self, value: int) -> None:
         super().__init__()
         self._value = value

@@ -10,7 +10,7 @@ from seriatim.cli.main import main
 from seriatim.domain import limits
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.keys.key_folder import KeyFolder
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 
 
 def run(folder: Path, *arguments: str) -> Result:
@@ -19,7 +19,7 @@ def run(folder: Path, *arguments: str) -> Result:
 
 
 def made(folder: Path, ago_s: int = 0) -> KeyFolder:
-    return KeyFolder.open(folder, create=True, clock=HandClock(SystemClock().now_ms() - ago_s * 1000))
+    return KeyFolder.open(folder, create=True, clock=ManualClock(SystemClock().now_ms() - ago_s * 1000))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def test_a_rotated_key_signs_and_the_one_before_goes_on_verifying(folder: Path) 
 
 def test_a_key_may_be_deleted_once_no_token_of_it_can_live(tmp_path: Path) -> None:
     long_ago = made(tmp_path / "keys", ago_s=3 * limits.KEY_OVERLAP_S)
-    long_ago._clock = HandClock(SystemClock().now_ms() - 2 * limits.KEY_OVERLAP_S * 1000)
+    long_ago._clock = ManualClock(SystemClock().now_ms() - 2 * limits.KEY_OVERLAP_S * 1000)
     long_ago.rotate()
     run(tmp_path / "keys", "rotate")
     assert [each["may be deleted"] for each in listed(tmp_path / "keys")] == ["no", "no", "yes"]

@@ -12,10 +12,10 @@ from seriatim.domain.message import Receipt
 from seriatim.ports.message_log import Lookup
 from seriatim.simulation.stores.message_log import MemoryMessageLog
 from tests.support.bench import CHAT, Bench, Node, Outcome, draft, simulate, simulated
-from tests.support.wire import LOST_REQUEST, Fate
+from tests.support.scripted_wire import LOST_REQUEST, CallOutcome
 
 OTHER = "chat_2"
-RESET = Fate(refusal=OutcomeUnknown)
+RESET = CallOutcome(refusal=OutcomeUnknown)
 DRAFTS = 11
 
 
@@ -31,7 +31,7 @@ async def _in_one_call(node: Node) -> Sequence[asyncio.Future[Outcome]]:
 @simulated
 async def test_b2_one_reset_of_one_lookup_costs_no_draft(bench: Bench) -> None:
     node = bench.node()
-    node.wire.on("lookup", Fate(response_s=0.01), RESET)
+    node.wire.on("lookup", CallOutcome(response_s=0.01), RESET)
     for answer in await _in_one_call(node):
         assert isinstance(await answer, Receipt)
 
@@ -44,7 +44,7 @@ def test_b2_a_call_that_fails_costs_its_own_drafts_and_no_others(operation: str)
 async def _costs_its_own_drafts(bench: Bench, operation: str) -> None:
     bench.add_chat(OTHER)
     node = bench.node()
-    good = Fate(response_s=0.01)
+    good = CallOutcome(response_s=0.01)
     node.wire.on(operation, good, *[RESET] * (1 + limits.READ_REPEATS_MAX if operation == "lookup" else 1))
     if operation == "persist":
         node.wire.always("seal", LOST_REQUEST)
@@ -105,7 +105,7 @@ async def test_b2_an_overloaded_chat_runs_out_of_time_and_a_calm_one_is_stored(b
 async def test_b2_a_queue_that_ran_out_of_time_is_server_busy_and_says_nothing_about_the_store(bench: Bench) -> None:
     bench.add_chat(OTHER)
     node = bench.node()
-    node.events_wire.on("append", Fate(response_s=2.0))
+    node.events_wire.on("append", CallOutcome(response_s=2.0))
     first = node.submit(draft(100), within_s=5.0)
     await asyncio.sleep(0.1)
     queued = [node.submit(draft(number), within_s=1.0) for number in range(2 * limits.BREAKER_FAILURES_MAX)]
@@ -122,7 +122,7 @@ async def test_b2_one_chat_alone_whose_calls_fail_does_not_shut_the_door_for_ano
     """Its part of the store may be the only one that is bad. When another chat fails too, it is the store."""
     bench.add_chat(OTHER)
     node = bench.node()
-    node.wire.always("persist", Fate(refusal=ServiceUnavailable))
+    node.wire.always("persist", CallOutcome(refusal=ServiceUnavailable))
     for number in range(3 * limits.BREAKER_FAILURES_MAX):
         assert isinstance(await node.failed(draft(number)), ServiceUnavailable)
     assert node.ingest.store_breaker.value == "closed"

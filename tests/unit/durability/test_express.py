@@ -15,7 +15,7 @@ from seriatim.domain.errors import (
 from seriatim.domain.message import Receipt
 from seriatim.ports.message_log import ChatCounter
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, draft, simulated
-from tests.support.wire import LOST_RESPONSE, Fate, late, with_before
+from tests.support.scripted_wire import LOST_RESPONSE, CallOutcome, late, with_before
 
 OTHER = "chat_2"
 DAYS_S = 86_400.0
@@ -36,7 +36,7 @@ async def test_drafts_of_all_chats_that_come_together_are_one_step(bench: Bench)
     receipts = [each for each in await asyncio.gather(*answers) if isinstance(each, Receipt)]
     assert [each.sequence for each in receipts] == [1, 1, 2, 2, 3, 3]
     assert node.wire.calls == ["step"]
-    assert node.notes.counted == {"allocated": 6, "persisted": 6, "published": 6, "answered": 6}
+    assert node.recorded.counted == {"allocated": 6, "persisted": 6, "published": 6, "answered": 6}
 
 
 @simulated
@@ -44,7 +44,7 @@ async def test_what_comes_after_a_step_was_decided_is_the_next_one_and_need_not_
     bench: Bench,
 ) -> None:
     node = express(bench)
-    node.wire.on("step", Fate(response_s=1.0))
+    node.wire.on("step", CallOutcome(response_s=1.0))
     slow = node.submit(draft(1))
     await asyncio.sleep(0.1)
     assert (await node.stored(draft(2))).sequence == 2
@@ -101,7 +101,7 @@ async def test_of_two_drafts_with_one_id_in_one_step_one_is_stored_and_both_are_
         (1, True, False),
         (1, True, True),
     ]
-    assert (bench.contents(), bench.published(), node.notes.hits) == (["first"], [1], 2)
+    assert (bench.contents(), bench.published(), node.recorded.hits) == (["first"], [1], 2)
 
 
 @simulated
@@ -188,7 +188,7 @@ async def test_a_chat_without_its_counter_halts_and_the_others_do_not(bench: Ben
     halted, other = await asyncio.gather(node.submit(draft(1)), node.submit(draft(2, chat_id=OTHER)))
     assert isinstance(halted, CounterMissing)
     assert isinstance(other, Receipt)
-    assert node.notes.missing_counters == [CHAT]
+    assert node.recorded.missing_counters == [CHAT]
 
 
 @simulated
@@ -197,7 +197,7 @@ async def test_nothing_is_written_over_where_a_counter_is_below_its_slots(bench:
     bench.put_message(1, content="acknowledged long ago")
     receipt = await node.stored(draft(1))
     assert (receipt.sequence, bench.contents()) == (2, ["acknowledged long ago", "text 1"])
-    assert node.notes.collisions == [1]
+    assert node.recorded.collisions == [1]
 
 
 @simulated

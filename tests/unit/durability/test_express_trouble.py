@@ -22,7 +22,7 @@ from seriatim.simulation.stores import atomic_store
 from seriatim.simulation.stores.atomic_store import MemoryStep
 from seriatim.simulation.stores.event_log import MemoryBroker
 from tests.support.bench import CHAT, EVE, Bench, Node, draft, simulated
-from tests.support.wire import LOST_REQUEST, THROTTLED, UNAVAILABLE, Fate, late
+from tests.support.scripted_wire import LOST_REQUEST, THROTTLED, UNAVAILABLE, CallOutcome, late
 
 OTHER = "chat_2"
 DAYS_S = 86_400.0
@@ -50,11 +50,11 @@ async def test_who_has_less_time_than_the_others_is_answered_in_its_own(bench: B
 @simulated
 async def test_who_was_answered_before_the_others_is_not_answered_or_counted_again(bench: Bench) -> None:
     node = express(bench)
-    node.wire.on("step", Fate(response_s=2.0))
+    node.wire.on("step", CallOutcome(response_s=2.0))
     patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=1.0)
     assert isinstance(await hasty, OutcomeUnknown)
     assert isinstance(await patient, Receipt)
-    assert node.notes.counted["answered"] == 1
+    assert node.recorded.counted["answered"] == 1
     assert (await node.stored(draft(2))).deduplicated
 
 
@@ -113,7 +113,7 @@ async def test_when_a_step_fails_all_of_it_is_answered_and_nothing_of_it_is_stor
     with steps_of(Failing):
         answers = await asyncio.gather(*(node.submit(draft(each)) for each in (1, 2, 3)))
     assert [type(each) for each in answers] == [InternalError] * 3
-    assert [type(each) for each in node.notes.failures] == [RuntimeError]
+    assert [type(each) for each in node.recorded.failures] == [RuntimeError]
     assert (bench.contents(), bench.published(), bench.counter().allocated) == ([], [], 0)
     with steps_of(Failing):
         for _ in range(limits.BREAKER_FAILURES_MAX):  # a bug of ours says nothing about the store
@@ -200,7 +200,7 @@ async def test_an_answer_that_raises_costs_nobody_else_theirs(bench: Bench) -> N
     deadline = node.clock.monotonic() + 5
     node.process.run(lambda: node.ingest.submit(draft(1), deadline=deadline, answer=raising))
     assert (await node.stored(draft(2))).sequence == 2
-    assert [type(each) for each in node.notes.failures] == [RuntimeError]
+    assert [type(each) for each in node.recorded.failures] == [RuntimeError]
     await node.ingest.drain()
 
 
@@ -254,7 +254,7 @@ async def test_while_a_probe_is_out_no_other_step_is_asked(bench: Bench) -> None
     node = express(bench)
     await _broken(node)
     await asyncio.sleep(limits.BREAKER_OPEN_S)
-    node.wire.on("step", Fate(response_s=1.0))
+    node.wire.on("step", CallOutcome(response_s=1.0))
     probe = node.submit(draft(1))
     await asyncio.sleep(0.1)
     assert isinstance(await node.failed(draft(2)), BreakerOpen)

@@ -6,7 +6,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, ServiceUnavailable
 from seriatim.ports.durability import BackPage
 from tests.support.bench import ANN, BOB, CHAT, EVE, Bench, Node, draft, simulated
-from tests.support.wire import LOST_REQUEST, THROTTLED, Fate, with_before
+from tests.support.scripted_wire import LOST_REQUEST, THROTTLED, CallOutcome, with_before
 
 OLD_S = limits.SEAL_AFTER_S
 END = limits.SEQUENCE_MAX
@@ -267,7 +267,7 @@ async def test_a_throttled_page_is_asked_for_again(bench: Bench) -> None:
 async def test_a_failure_half_way_is_an_error_and_not_a_short_page(bench: Bench) -> None:
     bench.given_messages(300, content="x" * limits.CONTENT_BYTES_MAX)
     node = bench.node()
-    node.wire.on("read_back", Fate(), LOST_REQUEST, LOST_REQUEST)
+    node.wire.on("read_back", CallOutcome(), LOST_REQUEST, LOST_REQUEST)
     with pytest.raises(ServiceUnavailable):
         await _back(node, limit=300)
 

@@ -13,7 +13,7 @@ from seriatim.domain.errors import (
 )
 from seriatim.domain.message import Receipt
 from tests.support.bench import CHAT, EVE, Bench, draft, simulated
-from tests.support.wire import LOST_REQUEST, UNAVAILABLE
+from tests.support.scripted_wire import LOST_REQUEST, UNAVAILABLE
 
 
 @simulated

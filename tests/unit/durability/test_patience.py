@@ -27,7 +27,7 @@ class Store:
 
     async def ask(self, within_s: float = 60.0) -> str:
         node = self.node
-        return await persistently(self.call, deadline=node.deadline(within_s), clock=node.clock, observe=node.notes)
+        return await persistently(self.call, deadline=node.deadline(within_s), clock=node.clock, observe=node.recorded)
 
     def pauses(self) -> list[float]:
         return [later - earlier for earlier, later in pairwise(self.times)]

@@ -14,7 +14,7 @@ from seriatim.domain.errors import (
 from seriatim.domain.message import Receipt
 from seriatim.ports.message_log import Lookup
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Outcome, draft, simulated
-from tests.support.wire import CONFLICT, LOST_REQUEST, LOST_RESPONSE, THROTTLED, UNAVAILABLE, Fate
+from tests.support.scripted_wire import CONFLICT, LOST_REQUEST, LOST_RESPONSE, THROTTLED, UNAVAILABLE, CallOutcome
 
 
 @simulated
@@ -99,7 +99,7 @@ async def test_in_one_batch_each_draft_gets_its_own_outcome(bench: Bench) -> Non
     assert isinstance(other, Receipt)
     assert (new.sequence, hit.sequence, other.sequence) == (2, known.sequence, 3)
     assert isinstance(outsider, NotAMember)
-    assert node.notes.hits == 1
+    assert node.recorded.hits == 1
 
 
 @simulated
@@ -129,7 +129,7 @@ async def test_a_missing_counter_halts_only_its_own_chat(bench: Bench) -> None:
         assert isinstance(error, CounterMissing)
         assert not error.trips_breaker
     assert (await node.stored(draft(99, chat_id="chat_2"))).sequence == 1
-    assert set(node.notes.missing_counters) == {CHAT}
+    assert set(node.recorded.missing_counters) == {CHAT}
     assert bench.slots() == {}
 
 
@@ -184,7 +184,7 @@ async def test_the_most_hurried_draft_sets_the_pace_of_its_batch(bench: Bench) -
 @simulated
 async def test_a_draft_that_expired_in_the_queue_is_not_stored_afterwards(bench: Bench) -> None:
     node = bench.node()
-    node.events_wire.on("append", Fate(response_s=2.0))
+    node.events_wire.on("append", CallOutcome(response_s=2.0))
     first = node.submit(draft(1), within_s=5.0)
     await asyncio.sleep(0.1)
     hasty, patient = node.submit(draft(2), within_s=1.0), node.submit(draft(3), within_s=5.0)
@@ -203,7 +203,7 @@ async def test_a_draft_without_time_for_an_attempt_is_refused_before_the_store_i
 @simulated
 async def test_a_full_queue_answers_server_busy_and_keeps_what_it_has(bench: Bench) -> None:
     node = bench.node()
-    node.wire.on("lookup", Fate(response_s=0.5))
+    node.wire.on("lookup", CallOutcome(response_s=0.5))
     first = node.submit(draft(0))
     await asyncio.sleep(0.001)
     queued = [node.submit(draft(number)) for number in range(1, limits.CHAT_QUEUE_DRAFTS_MAX + 1)]
@@ -258,7 +258,7 @@ async def test_a_bug_is_answered_as_internal_error_and_reported_and_the_pipeline
 
     node.log.lookup = broken  # type: ignore[method-assign]
     assert isinstance(await node.failed(draft(1)), InternalError)
-    assert [type(error) for error in node.notes.failures] == [ZeroDivisionError]
+    assert [type(error) for error in node.recorded.failures] == [ZeroDivisionError]
     node.log.lookup = lookup  # type: ignore[method-assign]
     assert (await node.stored(draft(1))).sequence == 1
 
@@ -266,7 +266,7 @@ async def test_a_bug_is_answered_as_internal_error_and_reported_and_the_pipeline
 @simulated
 async def test_a_pipeline_that_is_cancelled_still_answers_everyone(bench: Bench) -> None:
     node = bench.node()
-    node.wire.on("persist", Fate(response_s=0.5))
+    node.wire.on("persist", CallOutcome(response_s=0.5))
     answers = [node.submit(draft(1))]
     await asyncio.sleep(0.1)
     answers.append(node.submit(draft(2)))
@@ -321,7 +321,7 @@ async def test_a_failed_flush_leaves_the_chat_dirty_for_the_reconciler(bench: Be
 @simulated
 async def test_a_draft_that_arrives_during_the_flush_is_stored_by_the_same_pipeline(bench: Bench) -> None:
     node = bench.node()
-    node.wire.on("flush", Fate(response_s=0.5))
+    node.wire.on("flush", CallOutcome(response_s=0.5))
     await node.stored(draft(1))
     await asyncio.sleep(limits.PIPELINE_IDLE_S + 0.2)
     assert node.wire.calls[-1] == "flush"

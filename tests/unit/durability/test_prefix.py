@@ -7,15 +7,15 @@ from seriatim.domain.errors import ServiceUnavailable
 from seriatim.domain.message import Message, Sealed
 from seriatim.durability.stable_prefix import Prefix
 from tests.support.bench import CHAT, Bench, Node, simulate, simulated
-from tests.support.wire import (
+from tests.support.scripted_wire import (
+    APPLIED,
     CONFLICT,
-    GO,
     LATENCY_S,
     LOST_REQUEST,
     LOST_RESPONSE,
     THROTTLED,
     UNAVAILABLE,
-    Fate,
+    CallOutcome,
     with_before,
 )
 
@@ -59,7 +59,7 @@ async def test_an_old_hole_is_closed_and_passed(bench: Bench) -> None:
     node = bench.node()
     prefix = await _read(node)
     assert (_numbers(prefix), prefix.through) == ([1, 2, 3, 4], 4)
-    assert bench.tombstones() == node.notes.seals == [2, 3]
+    assert bench.tombstones() == node.recorded.seals == [2, 3]
 
 
 @simulated
@@ -91,7 +91,7 @@ async def test_a_message_that_fills_the_hole_just_before_the_seal_is_shown(bench
     node.wire.on("seal", with_before(late_commit))
     prefix = await _read(node)
     assert [type(slot) for slot in prefix.slots] == [Message, Message]
-    assert (bench.tombstones(), node.notes.seals) == ([], [])
+    assert (bench.tombstones(), node.recorded.seals) == ([], [])
 
 
 @simulated
@@ -162,7 +162,7 @@ async def test_a_commit_seen_half_way_for_long_is_never_sealed_over(bench: Bench
     node = bench.node()
     prefix = await _read(node)
     assert (_numbers(prefix), prefix.sealable) == ([], True)
-    assert (bench.tombstones(), node.notes.seals) == ([], [])
+    assert (bench.tombstones(), node.recorded.seals) == ([], [])
 
 
 @simulated
@@ -183,7 +183,7 @@ async def test_f1_a_seal_that_meets_a_conflict_is_followed_by_another_read(bench
     prefix = await _read(node)
     assert (_numbers(prefix), bench.tombstones()) == ([1, 2, 3], [2])
     assert node.wire.calls == ["read", "seal", "read", "seal", "read"]
-    assert node.notes.refusals == ["conflict"]
+    assert node.recorded.refusals == ["conflict"]
 
 
 @simulated
@@ -196,19 +196,19 @@ async def test_f1_the_commit_that_a_seal_collided_with_is_shown(bench: Bench) ->
     def commit() -> None:
         bench.put_message(2)
 
-    node.wire.on("read", GO, with_before(commit))
+    node.wire.on("read", APPLIED, with_before(commit))
     prefix = await _read(node)
     assert [type(slot) for slot in prefix.slots] == [Message, Message, Message]
     assert (bench.tombstones(), node.wire.count("seal")) == ([], 1)
 
 
 @pytest.mark.parametrize("fate", [CONFLICT, THROTTLED, UNAVAILABLE, LOST_REQUEST, LOST_RESPONSE])
-def test_f1_a_read_shows_what_lies_below_a_hole_that_cannot_be_closed(fate: Fate) -> None:
+def test_f1_a_read_shows_what_lies_below_a_hole_that_cannot_be_closed(outcome: CallOutcome) -> None:
     async def schedule(bench: Bench) -> None:
         bench.put_message(1)
         bench.put_message(3, age_s=OLD_S)
         node = bench.node()
-        node.wire.always("seal", fate)
+        node.wire.always("seal", outcome)
         prefix = await _read(node)
         assert 1 in _numbers(prefix)
         assert prefix.sealable == (2 not in bench.tombstones())

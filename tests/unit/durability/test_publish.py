@@ -10,7 +10,7 @@ from seriatim.domain.message import Message
 from seriatim.durability.publish import ChatPublisher, Outgoing
 from seriatim.ports.event_log import MESSAGES
 from tests.support.bench import CHAT, Bench, Node, simulated
-from tests.support.wire import CONFLICT, LOST_REQUEST, LOST_RESPONSE, THROTTLED, UNAVAILABLE, Fate
+from tests.support.scripted_wire import CONFLICT, LOST_REQUEST, LOST_RESPONSE, THROTTLED, UNAVAILABLE, CallOutcome
 
 
 @simulated
@@ -51,7 +51,7 @@ async def test_a_message_read_back_is_marked_as_republished_and_skips_no_connect
     flags = [dict(record.headers).get("x-republish") for record in bench.broker.records(MESSAGES)]
     assert flags == [b"1", None]
     assert [event.origin_connection_id for event in bench.events()] == ["", "conn_1"]
-    assert node.notes.republications == 1
+    assert node.recorded.republications == 1
 
 
 @simulated
@@ -227,14 +227,14 @@ async def test_trailing_holes_up_to_the_target_are_closed_after_one_wait(bench: 
 
 
 @pytest.mark.parametrize("fate", [CONFLICT, THROTTLED, LOST_REQUEST, LOST_RESPONSE])
-def test_f1_a_publisher_whose_seal_is_refused_once_goes_on_within_its_deadline(fate: Fate) -> None:
+def test_f1_a_publisher_whose_seal_is_refused_once_goes_on_within_its_deadline(outcome: CallOutcome) -> None:
     @simulated
     async def schedule(bench: Bench) -> None:
         node = bench.node()
         publisher = node.publisher()
         publisher.adopt(0, 0)
         bench.put_message(1)
-        node.wire.on("seal", fate)
+        node.wire.on("seal", outcome)
         await publisher.advance(2, deadline=node.deadline(10))
         assert (bench.published(), publisher.mark, bench.tombstones()) == ([1], 2, [2])
 

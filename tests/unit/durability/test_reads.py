@@ -6,7 +6,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, ServiceUnavailable
 from seriatim.ports.durability import PrefixPage
 from tests.support.bench import BOB, CHAT, EVE, Bench, Node, draft, simulated
-from tests.support.wire import LOST_REQUEST, with_before
+from tests.support.scripted_wire import LOST_REQUEST, with_before
 
 OLD_S = limits.SEAL_AFTER_S
 
@@ -113,9 +113,9 @@ async def test_operators_hear_of_a_members_cursor_beyond_the_end_as_after_a_rest
         await _read(node, after=after)
     with pytest.raises(NotAMember):
         await node.ingest.read(EVE, CHAT, after=9, limit=10, timeout_s=5)
-    assert node.notes.beyond_end == []
+    assert node.recorded.beyond_end == []
     await _read(node, after=9)
-    assert node.notes.beyond_end == [(CHAT, 9, 5)]
+    assert node.recorded.beyond_end == [(CHAT, 9, 5)]
 
 
 @simulated

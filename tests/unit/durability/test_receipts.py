@@ -6,7 +6,7 @@ import pytest
 
 from seriatim.domain.errors import NotAMember, ServiceUnavailable
 from tests.support.bench import BOB, CHAT, CID, EVE, Bench, Node, simulated
-from tests.support.wire import LOST_REQUEST, late, with_before
+from tests.support.scripted_wire import LOST_REQUEST, late, with_before
 
 
 @simulated

@@ -7,7 +7,7 @@ from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.domain.errors import BreakerOpen
 from seriatim.domain.message import Receipt
 from tests.support.bench import CHAT, Bench, Node, draft, simulated
-from tests.support.wire import LOST_REQUEST, UNAVAILABLE, Fate
+from tests.support.scripted_wire import LOST_REQUEST, UNAVAILABLE, CallOutcome
 
 SETTLED_AFTER_S = limits.RECONCILE_AFTER_S + 2 * limits.RECONCILE_EVERY_S
 
@@ -19,8 +19,8 @@ async def test_a_stored_message_goes_out_without_its_sender_or_its_process(bench
     reconciling = other.start_reconciler()
     await asyncio.sleep(SETTLED_AFTER_S)
     assert bench.published() == [1]
-    assert other.notes.settled == [CHAT]
-    assert other.notes.republications == 1
+    assert other.recorded.settled == [CHAT]
+    assert other.recorded.republications == 1
     assert (bench.counter().published_through, bench.counter().dirty_at_ms) == (1, None)
     assert not reconciling.done()
 
@@ -64,7 +64,7 @@ async def test_several_reconcilers_at_once_keep_the_order(bench: Bench) -> None:
     bench.set_counter(CHAT, 30, published=0)
     nodes = [bench.node(f"ingest-{number}") for number in range(3)]
     nodes[0].events_wire.on("append", UNAVAILABLE)
-    nodes[1].events_wire.on("append", Fate(response_s=0.5))
+    nodes[1].events_wire.on("append", CallOutcome(response_s=0.5))
     reconciling = [node.start_reconciler() for node in nodes]
     await asyncio.sleep(2 * SETTLED_AFTER_S)
     assert bench.first_published() == [message.sequence for message in bench.messages()]
@@ -79,7 +79,7 @@ async def test_a_chat_in_use_here_is_left_to_its_pipeline(bench: Bench) -> None:
     bench.put_message(1)
     bench.set_counter(CHAT, 1, published=0)
     await asyncio.sleep(limits.RECONCILE_AFTER_S + 0.1)
-    node.wire.on("lookup", Fate(response_s=0.5))
+    node.wire.on("lookup", CallOutcome(response_s=0.5))
     answer = node.submit(draft(1))
     await asyncio.sleep(0.01)
     await node.ingest.reconciler.sweep()
@@ -110,7 +110,7 @@ async def test_a_chat_whose_counter_is_missing_is_reported_and_the_others_are_se
     del bench.store.counters[CHAT]  # and the index does not know yet
     node = bench.node()
     await node.ingest.reconciler.sweep()
-    assert (node.notes.missing_counters, node.notes.settled) == ([CHAT], ["chat_2"])
+    assert (node.recorded.missing_counters, node.recorded.settled) == ([CHAT], ["chat_2"])
     assert bench.published("chat_2") == [1]
 
 
@@ -149,10 +149,10 @@ async def test_a_chat_that_grows_while_it_is_settled_stays_dirty(bench: Bench) -
     def another_owner_allocates() -> None:
         bench.set_counter(CHAT, 2, published=0)
 
-    node.events_wire.on("append", Fate(before=another_owner_allocates))
+    node.events_wire.on("append", CallOutcome(before=another_owner_allocates))
     assert not await node.ingest.reconciler.settle(CHAT, node.deadline())
     assert bench.counter().dirty_at_ms is not None
-    assert node.notes.settled == []
+    assert node.recorded.settled == []
 
 
 @simulated
@@ -189,7 +189,7 @@ async def test_a_sweep_that_only_closed_holes_gives_its_probe_back(bench: Bench)
     bench.set_counter("chat_2", 1, published=0)  # allocated and never filled
     await asyncio.sleep(limits.BREAKER_OPEN_S)
     await node.ingest.reconciler.sweep()
-    assert node.notes.settled == ["chat_2"]
+    assert node.recorded.settled == ["chat_2"]
     assert isinstance(await node.send(draft(100)), Receipt)
 
 
@@ -209,7 +209,7 @@ async def test_busy_chats_do_not_hide_an_abandoned_one(bench: Bench) -> None:
             await node.stored(draft(number, chat_id=chat_id))
         await asyncio.sleep(1)
         await other.ingest.reconciler.sweep()
-    assert other.notes.settled == [CHAT], "only the abandoned one, and it was found"
+    assert other.recorded.settled == [CHAT], "only the abandoned one, and it was found"
 
 
 @simulated
@@ -219,7 +219,7 @@ async def test_a_long_backlog_is_settled_over_several_sweeps(bench: Bench) -> No
         bench.put_message(sequence)
     bench.set_counter(CHAT, count, published=0)
     node = bench.node()
-    node.events_wire.always("append", Fate(request_s=1.0))
+    node.events_wire.always("append", CallOutcome(request_s=1.0))
     await asyncio.sleep(limits.RECONCILE_AFTER_S + 0.1)
     for _ in range(2):
         await node.ingest.reconciler.sweep()

@@ -9,14 +9,14 @@ from seriatim.domain.errors import Conflict, CounterMissing, NotAMember, Seriati
 from seriatim.domain.message import Receipt
 from seriatim.durability.slots import Outcome
 from tests.support.bench import ANN, BOB, CHAT, Bench, Node, draft, drafts, simulated
-from tests.support.wire import (
+from tests.support.scripted_wire import (
+    APPLIED,
     CONFLICT,
-    GO,
     LOST_REQUEST,
     LOST_RESPONSE,
     THROTTLED,
     UNAVAILABLE,
-    Fate,
+    CallOutcome,
     late,
     with_before,
 )
@@ -37,7 +37,7 @@ async def test_a_slot_lost_to_a_tombstone_moves_everyone_up_in_order(bench: Benc
     outcomes = await _store(node, 1, 2, 3)
     assert _sequences(outcomes) == [1, 3, 4]
     assert bench.contents() == ["text 1", "text 2", "text 3"]
-    assert node.notes.collisions == []
+    assert node.recorded.collisions == []
 
 
 @simulated
@@ -51,7 +51,7 @@ async def test_a_slot_lost_to_a_message_is_a_page_for_the_operator(bench: Bench)
     outcomes = await _store(node, 1)
     assert _sequences(outcomes) == [2]
     assert bench.contents() == ["foreign", "text 1"]
-    assert node.notes.collisions == [1]
+    assert node.recorded.collisions == [1]
 
 
 @simulated
@@ -125,7 +125,7 @@ async def test_an_ambiguous_seal_is_repeated_until_it_tells(bench: Bench) -> Non
 
 
 @pytest.mark.parametrize("refusal", [THROTTLED, CONFLICT])
-def test_a_store_that_refuses_the_seal_is_asked_again_only_after_a_pause(refusal: Fate) -> None:
+def test_a_store_that_refuses_the_seal_is_asked_again_only_after_a_pause(refusal: CallOutcome) -> None:
     @simulated
     async def schedule(bench: Bench) -> None:
         node = bench.node()
@@ -159,7 +159,7 @@ async def test_a_foreign_message_found_while_resolving_is_not_taken_for_ours(ben
 
     node.wire.on("seal", with_before(collide))
     outcomes = await _store(node, 1)
-    assert node.notes.collisions == [1]
+    assert node.recorded.collisions == [1]
     assert _sequences(outcomes) == [2]
 
 
@@ -170,7 +170,7 @@ async def test_a_conflict_halves_the_group_and_keeps_the_order(bench: Bench) -> 
     outcomes = await _store(node, 1, 2, 3, 4, 5)
     assert _sequences(outcomes) == [1, 2, 3, 4, 5]
     assert node.wire.calls == ["allocate", "persist", "persist", "persist", "persist"]  # 5 refused, then 2, 2, 1
-    assert node.notes.refusals == ["conflict"]
+    assert node.recorded.refusals == ["conflict"]
 
 
 @simulated
@@ -187,7 +187,7 @@ async def test_a_store_that_keeps_refusing_is_an_error_after_bounded_tries(bench
 @simulated
 async def test_what_was_stored_before_a_failure_is_reported_as_stored(bench: Bench) -> None:
     node = bench.node()
-    node.wire.on("persist", CONFLICT, GO, UNAVAILABLE)
+    node.wire.on("persist", CONFLICT, APPLIED, UNAVAILABLE)
     outcomes = await _store(node, 1, 2, 3, 4)
     assert _sequences(outcomes[:2]) == [1, 2]
     assert all(isinstance(outcome, ServiceUnavailable) for outcome in outcomes[2:])
@@ -198,8 +198,8 @@ async def test_what_was_stored_before_a_failure_is_reported_as_stored(bench: Ben
 @simulated
 async def test_slots_are_abandoned_when_their_lease_ends(bench: Bench) -> None:
     node = bench.node()
-    node.wire.on("allocate", Fate(response_s=limits.STORE_TIMEOUT_S - 0.1))
-    node.wire.on("persist", Fate(refusal=Conflict), LOST_REQUEST)
+    node.wire.on("allocate", CallOutcome(response_s=limits.STORE_TIMEOUT_S - 0.1))
+    node.wire.on("persist", CallOutcome(refusal=Conflict), LOST_REQUEST)
     outcomes = await _store(node, 1, 2, 3, 4)
     assert node.wire.count("allocate") == 2
     assert bench.tombstones() == [1, 2, 3, 4]
@@ -210,8 +210,8 @@ async def test_slots_are_abandoned_when_their_lease_ends(bench: Bench) -> None:
 async def test_the_lease_counts_from_before_the_allocation(bench: Bench) -> None:
     """The store may have allocated at the first moment of a slow call, and readers count from then."""
     node = bench.node()
-    node.wire.on("allocate", Fate(response_s=0.9))
-    node.wire.on("persist", Fate(response_s=0.7, before=lambda: bench.put_tombstone(1)))
+    node.wire.on("allocate", CallOutcome(response_s=0.9))
+    node.wire.on("persist", CallOutcome(response_s=0.7, before=lambda: bench.put_tombstone(1)))
     outcomes = await _store(node, 1, 2)
     assert node.wire.count("allocate") == 2
     assert _sequences(outcomes) == [3, 4]
@@ -234,9 +234,9 @@ async def test_slots_are_allocated_anew_a_bounded_number_of_times(bench: Bench) 
 
 @simulated
 async def test_an_ambiguous_allocation_is_never_repeated(bench: Bench) -> None:
-    for fate in (LOST_RESPONSE, LOST_REQUEST):
+    for outcome in (LOST_RESPONSE, LOST_REQUEST):
         node = bench.node()
-        node.wire.on("allocate", fate)
+        node.wire.on("allocate", outcome)
         outcomes = await _store(node, 1)
         assert isinstance(outcomes[0], ServiceUnavailable)
         assert node.wire.calls == ["allocate"]
@@ -248,7 +248,7 @@ async def test_a_refused_allocation_is_repeated_since_it_was_not_applied(bench: 
     node = bench.node()
     node.wire.on("allocate", THROTTLED, CONFLICT)
     assert _sequences(await _store(node, 1)) == [1]
-    assert node.notes.refusals == ["throttled", "conflict"]
+    assert node.recorded.refusals == ["throttled", "conflict"]
 
 
 @simulated
@@ -268,7 +268,7 @@ async def test_a_missing_counter_stores_nothing_and_is_reported_once(bench: Benc
     node = bench.node()
     outcomes = await _store(node, 1, 2)
     assert all(isinstance(outcome, CounterMissing) for outcome in outcomes)
-    assert node.notes.missing_counters == [CHAT]
+    assert node.recorded.missing_counters == [CHAT]
     assert bench.slots() == {}
 
 
@@ -297,7 +297,7 @@ def test_wherever_the_answer_is_lost_every_message_is_stored_at_most_once_and_in
     @simulated
     async def schedule(bench: Bench) -> None:
         node = bench.node()
-        fates = [GO] * (broken_call - 1) + [LOST_RESPONSE, CONFLICT, LOST_REQUEST]
+        fates = [APPLIED] * (broken_call - 1) + [LOST_RESPONSE, CONFLICT, LOST_REQUEST]
         node.wire.on("persist", *fates)
         outcomes = await _store(node, 1, 2, 3, 4, 5, 6)
         stored = [outcome.sequence for outcome in outcomes if isinstance(outcome, Receipt)]

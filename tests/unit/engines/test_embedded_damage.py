@@ -21,7 +21,7 @@ from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.event_log import MESSAGES
 from seriatim.ports.message_log import DirtyChat
-from tests.support.notes import Notes
+from tests.support.recording_observers import DurabilityRecorder
 
 ILL, WELL, FINE = "chat_ill", "chat_well", "chat_fine"
 CHATS = (ILL, WELL, FINE)
@@ -36,7 +36,7 @@ class Node:
     def __init__(self, folder: Folder, events: EmbeddedEventLog) -> None:
         clock = SystemClock()
         self.folder = folder
-        self.notes = Notes()
+        self.notes = DurabilityRecorder()
         self.log = EmbeddedMessageLog(folder)
         self.ingest = Ingest(
             log=self.log,

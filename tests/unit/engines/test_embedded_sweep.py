@@ -13,7 +13,7 @@ from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.sweep import CautiousSweeper, Sweeper, Swept
 from seriatim.ports.event_log import MESSAGES
 from tests.contract.store_data import CHAT
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 from tests.unit.engines.test_embedded_events import DAY_MS, NOON_MS, SIZES, append, keys
 
 DAMAGED = b"\xc1"
@@ -39,7 +39,7 @@ async def process(tmp_path: Path) -> AsyncIterator[Restarting]:
     await restarting.folder.close()
 
 
-class WrongClock(HandClock):
+class WrongClock(ManualClock):
     """Its wall clock is ahead by so much."""
 
     ahead_ms = 0
@@ -96,7 +96,7 @@ async def test_a_wall_clock_days_ahead_removes_no_live_key_and_no_event_even_ove
 
 
 async def test_a_server_that_was_down_for_long_removes_what_expired_a_little_later(process: Restarting) -> None:
-    clock = HandClock(NOON_MS)
+    clock = ManualClock(NOON_MS)
     folder, log = await process.start()
     await keys(folder, ("key-a", NOON_MS // 1000 + 100))
     await CautiousSweeper(folder, log, clock).sweep(clock.now_ms())

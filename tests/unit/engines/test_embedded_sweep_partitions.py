@@ -6,14 +6,14 @@ from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventW
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.sweep import Sweeper, Swept
 from seriatim.ports.event_log import CHATS, MESSAGES, Event
-from tests.support.hand_clock import NOON_MS, HandClock
+from tests.support.manual_clock import NOON_MS, ManualClock
 
 SIZES = {MESSAGES: 4, CHATS: 2}
 
 
 async def test_one_sweep_removes_what_is_old_in_each_partition(folder: Folder) -> None:
     log = await EmbeddedEventLog.open(folder, SIZES)
-    writer = EmbeddedEventWriter(log, HandClock())
+    writer = EmbeddedEventWriter(log, ManualClock())
     for topic, count in SIZES.items():
         for number in range(count):
             key = next(name for name in map(str, range(100)) if partition_of(name, count) == number)

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import (
 from seriatim.engines.keys.key_folder import CODE_KEY, CURSOR_KEY, PEPPER, KeyFolder, KeyFolderError
 from seriatim.engines.keys.secrets import KeySecrets
 from seriatim.engines.keys.tokens import Rs256Signer
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_the_first_start_makes_everything_private_and_says_what_it_made(path: Pa
 
 def test_the_next_start_makes_nothing_and_finds_the_same_keys(path: Path) -> None:
     first = made(path)
-    second = KeyFolder.open(path, create=True, clock=HandClock())
+    second = KeyFolder.open(path, create=True, clock=ManualClock())
     assert second.created == []
     assert second.signing.private.private_numbers() == first.signing.private.private_numbers()
     assert second.secret(PEPPER) == first.secret(PEPPER)
@@ -52,7 +52,7 @@ def test_a_first_start_that_was_cut_short_is_completed_and_what_was_there_is_kep
     first = made(path)
     (path / CURSOR_KEY).unlink()
     (path / "otp.key.new").write_text("half a k")
-    second = KeyFolder.open(path, create=True, clock=HandClock())
+    second = KeyFolder.open(path, create=True, clock=ManualClock())
     assert second.created == [path / CURSOR_KEY]
     assert second.secret(CODE_KEY) == first.secret(CODE_KEY)
 
@@ -98,7 +98,7 @@ def test_the_greatest_kid_signs_whatever_the_files_dates_say(path: Path) -> None
 
 
 def test_a_rotated_key_signs_at_once_and_the_old_ones_go_on_verifying(path: Path) -> None:
-    clock = HandClock()
+    clock = ManualClock()
     folder = KeyFolder.open(path, create=True, clock=clock)
     clock.advance(90 * 86_400)
     kid = folder.rotate()
@@ -257,11 +257,11 @@ def test_other_files_are_let_be(path: Path) -> None:
 
 
 def made(path: Path) -> KeyFolder:
-    return KeyFolder.open(path, create=True, clock=HandClock())
+    return KeyFolder.open(path, create=True, clock=ManualClock())
 
 
 def opened(path: Path) -> KeyFolder:
-    return KeyFolder.open(path, create=False, clock=HandClock())
+    return KeyFolder.open(path, create=False, clock=ManualClock())
 
 
 def refusal(path: Path) -> str:

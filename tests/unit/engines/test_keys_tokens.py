@@ -14,9 +14,9 @@ from seriatim.domain.tokens import new_claims
 from seriatim.engines.keys.key_folder import KeyFolder, KeyFolderError
 from seriatim.engines.keys.tokens import Rs256Signer, Rs256Verifier
 from tests.support.forged_tokens import foreign_key, signed, unpacked
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 
-CLOCK = HandClock()
+CLOCK = ManualClock()
 CLAIMS = new_claims(user_id="user_1", session_id="sess_1", device_id="d", token_id="token_1", now_s=CLOCK.now_s())
 PLAIN: dict[str, object] = msgspec.to_builtins(CLAIMS)
 
@@ -26,7 +26,7 @@ class Kit:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.keys = KeyFolder.open(path, create=True, clock=self.clock)
         self.signer = Rs256Signer(self.keys)
         self.troubles: list[KeyFolderError] = []

@@ -9,13 +9,13 @@ from seriatim.engines.inprocess.code_sender import FixedCodes, LogCodeSender, fi
 from seriatim.engines.inprocess.quotas import LocalQuotas
 from seriatim.engines.inprocess.revocations import LocalRevocations
 from seriatim.ports.revocations import Verdict
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 
 # --- revocations -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_full_memory_forgets_the_oldest_and_is_unsure_of_its_contemporaries_but_never_wrong() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     revocations = LocalRevocations(clock, entries_max=3)
     clock.advance(100)
     issued: dict[int, int] = {}
@@ -30,7 +30,7 @@ async def test_a_full_memory_forgets_the_oldest_and_is_unsure_of_its_contemporar
 
 
 async def test_when_full_a_revocation_that_was_renewed_outlasts_an_older_one() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     revocations = LocalRevocations(clock, entries_max=2)
     for session_id in ("renewed", "once", "renewed", "new"):
         await revocations.revoke(session_id, None, timeout_s=1)
@@ -40,7 +40,7 @@ async def test_when_full_a_revocation_that_was_renewed_outlasts_an_older_one() -
 
 
 async def test_a_revocation_that_was_forgotten_leaves_an_overlong_token_unsure() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     revocations = LocalRevocations(clock)
     clock.advance(100)
     issued_at_s = clock.now_s()
@@ -52,7 +52,7 @@ async def test_a_revocation_that_was_forgotten_leaves_an_overlong_token_unsure()
 
 
 async def test_ended_revocations_leave_as_new_ones_come() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     revocations = LocalRevocations(clock)
     for number in range(10):
         await revocations.revoke(f"sess_{number}", f"token_{number}", timeout_s=1)
@@ -66,7 +66,7 @@ async def test_ended_revocations_leave_as_new_ones_come() -> None:
 
 
 async def test_ended_windows_leave_as_new_ones_begin() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     quotas = LocalQuotas(clock)
     for number in range(100):
         await quotas.hit(f"old_{number}", window_s=60, timeout_s=1)
@@ -77,7 +77,7 @@ async def test_ended_windows_leave_as_new_ones_begin() -> None:
 
 
 async def test_when_full_the_window_that_ends_first_makes_room() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     quotas = LocalQuotas(clock, entries_max=3)
     for bucket, window_s in (("long", 900), ("short", 60), ("middle", 300), ("another", 600)):
         await quotas.hit(bucket, window_s=window_s, timeout_s=1)
@@ -88,7 +88,7 @@ async def test_when_full_the_window_that_ends_first_makes_room() -> None:
 
 
 async def test_when_full_a_renewed_lock_outlasts_one_that_was_not() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     quotas = LocalQuotas(clock, entries_max=2)
     await quotas.lock("renewed", seconds=900, timeout_s=1)
     clock.advance(1)
@@ -101,7 +101,7 @@ async def test_when_full_a_renewed_lock_outlasts_one_that_was_not() -> None:
 
 
 async def test_a_sliding_window_keeps_no_more_times_than_its_limit() -> None:
-    clock = HandClock()
+    clock = ManualClock()
     quotas = LocalQuotas(clock)
     for _ in range(1000):
         clock.advance(1)

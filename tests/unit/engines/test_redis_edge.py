@@ -21,7 +21,7 @@ from seriatim.ports.directory import CachedMembers, Registration
 from seriatim.ports.push import MessageDelivery
 from seriatim.ports.quotas import Tally
 from seriatim.ports.revocations import Verdict
-from tests.support.hand_clock import NOON_MS, HandClock
+from tests.support.manual_clock import NOON_MS, ManualClock
 from tests.support.real_redis import Shard, ask, client_of, dialer, until_it_answers
 from tools.engines.redis import Redis
 
@@ -42,12 +42,12 @@ def quotas(client: RedisClient) -> RedisQuotas:
 
 
 @pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def revocations(client: RedisClient, clock: HandClock) -> RedisRevocations:
+def revocations(client: RedisClient, clock: ManualClock) -> RedisRevocations:
     return RedisRevocations(client, clock)
 
 
@@ -121,7 +121,7 @@ async def test_revocations_are_the_keys_of_the_specification(
 
 
 async def test_only_the_first_who_finds_no_epoch_sets_it(redis: Redis, client: RedisClient) -> None:
-    first, late = RedisRevocations(client, HandClock()), HandClock()
+    first, late = RedisRevocations(client, ManualClock()), ManualClock()
     late.advance(100)
     slow = Overtaken(redis, first)
     try:
@@ -149,7 +149,7 @@ async def test_an_epoch_that_is_none_is_replaced(
 
 
 async def test_after_a_restart_nothing_older_is_clear_though_the_disk_remembers(
-    redis: Redis, client: RedisClient, revocations: RedisRevocations, clock: HandClock
+    redis: Redis, client: RedisClient, revocations: RedisRevocations, clock: ManualClock
 ) -> None:
     """A snapshot may be older than the latest revocation: here it is."""
     await revocations.begin(timeout_s=SOON_S)
@@ -175,7 +175,7 @@ async def test_a_slow_clock_never_moves_the_epoch_back(
 ) -> None:
     await revocations.begin(timeout_s=SOON_S)
     await ask(client, "SET", "revocation_server", "another")
-    slow = RedisRevocations(client, HandClock(NOON_MS - 3_600_000))
+    slow = RedisRevocations(client, ManualClock(NOON_MS - 3_600_000))
     await slow.begin(timeout_s=SOON_S)
     assert await ask(client, "GET", "revocation_epoch") == str(NOON_S).encode()
 

@@ -15,7 +15,7 @@ from seriatim.engines.redis.push import RedisPushSubscriber
 from seriatim.engines.redis.revocations import RedisRevocations
 from seriatim.ports.push import PushEnvelope
 from seriatim.ports.revocations import Verdict
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 from tests.support.real_redis import (
     FAILOVER_S,
     SERVICE,
@@ -68,7 +68,7 @@ async def test_after_a_failover_the_new_primary_is_found_and_vouches_for_no_olde
     await until_it_knows_a_replica(sentinel)
     # The first of the sentinels is gone, as one of three may be.
     url = f"redis+sentinel://{HOST}:{spare_port()},{HOST}:{sentinel.port}/{SERVICE}"
-    clock, inbox = HandClock(), Inbox()
+    clock, inbox = ManualClock(), Inbox()
     subscriber = RedisPushSubscriber(Dialer(Address.parse(url)), SystemClock())
     async with client_of(url) as client:
         revocations = RedisRevocations(client, clock)

@@ -14,7 +14,7 @@ from seriatim.simulation.stores.message_log import MemoryMessageLog
 from tests.contract.store_data import NOW_MS, T_S, found_group, message, store_messages
 from tests.contract.store_engines import ENGINES
 from tests.support.bench import ANN, BOB, CHAT, CID, Bench, Node, draft, simulated
-from tests.support.wire import with_before
+from tests.support.scripted_wire import with_before
 
 
 @simulated
@@ -195,7 +195,7 @@ async def test_a_commit_that_lands_after_the_repair_overwrites_nothing_and_loses
     receipt = await node.stored(draft(1))
     assert bench.contents()[3:] == ["of an allocation from before the loss", "text 1"]
     assert receipt.sequence == 5
-    assert node.notes.collisions == [4]
+    assert node.recorded.collisions == [4]
     assert bench.published() == [4, 5]
 
 

@@ -11,7 +11,7 @@ from seriatim.engines.dynamodb.transport.client import Client, Request
 from seriatim.engines.dynamodb.transport.errors import refusal
 from seriatim.operations.retries import RetryingTableControl, repeated
 from seriatim.operations.tables import TABLES
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 
 TABLE = TABLES[0]
 LOST = "the connection was lost; retry"
@@ -39,7 +39,9 @@ async def test_f4_a_call_that_may_be_repeated_is_repeated_a_bounded_number_of_ti
     told: list[str] = []
     client = _Client(_raising(error))
     with pytest.raises(type(error)):
-        await RetryingTableControl(DynamoTableControl(client), HandClock(), told.append).describe("users", timeout_s=1)
+        await RetryingTableControl(DynamoTableControl(client), ManualClock(), told.append).describe(
+            "users", timeout_s=1
+        )
     assert client.asked == ["DescribeTable"] * limits.PREPARE_TRIES_MAX
     assert told == [f"users: the connection was lost; trying again in {0.001 * 2**number:g} s" for number in range(4)]
 
@@ -50,12 +52,14 @@ async def test_f4_a_call_that_may_be_repeated_is_repeated_a_bounded_number_of_ti
 async def test_f4_what_the_store_refuses_for_good_is_raised_at_once(error: SeriatimError) -> None:
     client = _Client(_raising(error))
     with pytest.raises(type(error)):
-        await RetryingTableControl(DynamoTableControl(client), HandClock(), pytest.fail).describe("users", timeout_s=1)
+        await RetryingTableControl(DynamoTableControl(client), ManualClock(), pytest.fail).describe(
+            "users", timeout_s=1
+        )
     assert client.asked == ["DescribeTable"]
 
 
 async def test_f4_no_try_begins_when_the_patience_is_used_up() -> None:
-    clock, told = HandClock(), list[str]()
+    clock, told = ManualClock(), list[str]()
 
     async def slow() -> None:
         clock.advance(limits.PREPARE_PATIENCE_S / 2 - 0.1)

@@ -12,7 +12,7 @@ from seriatim.engines.dynamodb.transport.client import Client
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.tables import TABLES, TableDifference, TablesNotReady, compare, create, definitions, verify
 from seriatim.ports.tables import Attribute, Index, Table
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 from tests.support.real_dynamodb import PATIENCE_S, CarefulClient, real_dynamodb
 
 PREFIX = "made_"
@@ -74,7 +74,7 @@ async def test_a_table_with_other_keys_is_told_and_left_alone(client: Client) ->
 
 
 async def test_a_table_that_is_never_ready_is_told_in_the_end() -> None:
-    clock = HandClock()
+    clock = ManualClock()
 
     class Slow(DynamoTableControl):
         def __init__(self) -> None:

@@ -12,7 +12,7 @@ from seriatim.engines.kafka.lag import LogState
 from seriatim.ports.event_log import MESSAGES, Partition
 from seriatim.runtime.server.lag_monitor import LagMonitor
 from seriatim.runtime.wiring.engine_set import NO_BACKLOG
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 
 FOUND = LogState(
     lag={Partition(MESSAGES, 1): 7},
@@ -42,7 +42,7 @@ class Log:
 async def watching(log: Log, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LagMonitor]:
     monkeypatch.setattr(limits, "KAFKA_LAG_EVERY_S", 0.0)
     monkeypatch.setattr(limits, "KAFKA_LAG_RETRY_S", 0.0)
-    watch = LagMonitor(log, HandClock(now_ms=10_000))
+    watch = LagMonitor(log, ManualClock(now_ms=10_000))
     running = asyncio.create_task(watch.run())
     try:
         await log.asked.acquire()

@@ -23,7 +23,7 @@ from seriatim.runtime.wiring.engine_set import NO_BACKLOG, Backlog
 from tests.contract.consumers import fill
 from tests.contract.event_engines import PARTITIONS, until
 from tests.contract.kafka_engines import KafkaEventLogEngine
-from tests.support.hand_clock import HandClock
+from tests.support.manual_clock import ManualClock
 from tests.support.real_kafka import PATIENCE_S
 from tests.unit.fanout.doubles import FakeDirectory, FakePush, FakeRoster, FixedClock
 from tests.unit.runtime.test_metrics import LIVE
@@ -35,7 +35,7 @@ class Scene:
     """An event log and a consumer of which the test says how far they are."""
 
     def __init__(self) -> None:
-        self.clock = HandClock()
+        self.clock = ManualClock()
         self.positions: Mapping[Partition, int | None] = {P0: 10, P1: 10}
         self.committed = {P0: 10, P1: 10}
         self.ends: Mapping[Partition, int] = {P0: 10, P1: 10}
@@ -198,7 +198,7 @@ async def test_b1_a_process_whose_partition_kafka_keeps_paused_becomes_unready_a
         async with _fanout(engine) as (service, reader):
             group = f"{engine.raw.cluster.prefix}fanout"
             topics = {MESSAGES: PARTITIONS[MESSAGES], MEMBERSHIPS: PARTITIONS[MEMBERSHIPS]}
-            clock, asked = HandClock(), KafkaLag(engine.raw.cluster, topics, group)
+            clock, asked = ManualClock(), KafkaLag(engine.raw.cluster, topics, group)
             lag = LagMonitor(asked, clock)
             watch = ProcessHealth(_World(lag), Metrics("here", (ProcessRole.FANOUT,)), clock, fanout=service)  # type: ignore[arg-type]
             assert watch.stalls is not None

@@ -1,6 +1,7 @@
-"""A whole town in virtual time: the three planes in processes of their own, real or scripted clients, perfect wires.
+"""All three planes in virtual time, each in processes of its own, with real or scripted clients and scripted wires.
 
-`in_town` makes a schedule of a story about a `Town`, for `simulated` and `closed_by`. Nothing fails unless told to.
+`in_cluster` turns a coroutine that gets a `ClusterHarness` into a schedule, for `simulated` and `closed_by`. Nothing
+fails unless the test says so.
 """
 
 import asyncio
@@ -34,26 +35,26 @@ from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.trace import Trace
 from tests.support.bench import CHAT, Bench, Node, Schedule
-from tests.support.town_client import TownClient
-from tests.support.town_notes import FanoutNotes, GatewayNotes
-from tests.support.wire import ScriptedWire
+from tests.support.recording_observers import FanoutRecorder, GatewayRecorder
+from tests.support.scripted_client import ScriptedClient
+from tests.support.scripted_wire import ScriptedWire
 
 GROUP = "fanout-workers"
 MESSAGES_0, MEMBERSHIPS_0 = Partition(MESSAGES, 0), Partition(MEMBERSHIPS, 0)
 TOKEN_S = 3600
 
-Story = Callable[["Town"], Coroutine[Any, Any, None]]
+Story = Callable[["ClusterHarness"], Coroutine[Any, Any, None]]
 
 
-def in_town(story: Story) -> Schedule:
-    """The story as a schedule, whose bench is a town: it opens first."""
+def in_cluster(story: Story) -> Schedule:
+    """The story as a schedule on a `ClusterHarness` that was opened before."""
 
-    async def schedule(town: Bench) -> None:
-        assert isinstance(town, Town)
-        await town.open()
-        await story(town)
+    async def schedule(cluster: Bench) -> None:
+        assert isinstance(cluster, ClusterHarness)
+        await cluster.open()
+        await story(cluster)
 
-    vars(schedule)["stage"] = Town
+    vars(schedule)["stage"] = ClusterHarness
     schedule.__name__ = story.__name__
     schedule.__qualname__ = story.__qualname__
     schedule.__module__ = story.__module__
@@ -61,8 +62,8 @@ def in_town(story: Story) -> Schedule:
     return schedule
 
 
-class Town(Bench):
-    """A bench with gateways, fanout workers and clients: one of each process once it is open."""
+class ClusterHarness(Bench):
+    """Adds gateways, fanout workers and clients. Once it is open there is one process of each kind."""
 
     ingest: Node
     gateway: "GatewayHost"
@@ -78,7 +79,7 @@ class Town(Bench):
         self.calm = Faults(Random(1), FaultProfile(name="calm", summary="nothing fails", half_way=0.0), duration_s=0.0)
         self.no_faults = Faults(Random(1), FaultProfile(name="none", summary="nothing ever fails"), duration_s=0.0)
         self.no_faults.stop()
-        self.history = WorldHistory(loop, Trace())  # links and devices report to one; nobody asks it here
+        self.history = WorldHistory(loop, Trace())  # sockets and devices report to one; its findings are not read here
         self.gateways: list[GatewayHost] = []
 
     async def open(self) -> None:
@@ -108,24 +109,24 @@ class Town(Bench):
 
     # --- clients -----------------------------------------------------------------------------------------------------
 
-    async def connect(self, user_id: str, device: str = "phone", *, to: "GatewayHost | None" = None) -> TownClient:
+    async def connect(self, user_id: str, device: str = "phone", *, to: "GatewayHost | None" = None) -> ScriptedClient:
         """A scripted client, connected and greeted."""
         host = to or self.gateway
-        client = TownClient(self.loop, host.process)
+        client = ScriptedClient(self.loop, host.process)
         client.connection = host.process.run(host.gateway.accept, client, self.identity(user_id, device))
         host.clients.append(client)
         await host.process.spawn(host.gateway.establish(client.connection))
         await self.until(lambda: client.greeted)
         return client
 
-    async def synced(self, user_id: str, device: str = "phone", *, to: "GatewayHost | None" = None) -> TownClient:
+    async def synced(self, user_id: str, device: str = "phone", *, to: "GatewayHost | None" = None) -> ScriptedClient:
         """Connected, and in possession of everything CHAT holds."""
         client = await self.connect(user_id, device, to=to)
         await client.sync_all(after=0)
         return client
 
     def device(self, user_id: str, name: str) -> Device:
-        """A real client: connects, sends, stores, and comes back by itself."""
+        """The real client session: it connects, sends, stores and reconnects by itself."""
         device = Device(
             self.loop,
             name,
@@ -151,7 +152,7 @@ class Town(Bench):
         )
 
     def _dial(self, device: Device) -> None:
-        """A load balancer that knows who lives: the last gateway that does."""
+        """A load balancer with health checks: the newest gateway that is alive."""
         alive = [host for host in self.gateways if host.process.alive]
         if not alive:
             device.process.call_soon(device.refused)
@@ -175,14 +176,14 @@ class Town(Bench):
     # --- what happens ------------------------------------------------------------------------------------------------
 
     async def until(self, condition: Callable[[], bool], *, within_s: float = 5.0) -> None:
-        """Returns as soon as it holds. A story whose promise is not kept in time fails here."""
+        """Returns as soon as the condition holds. Fails if it does not hold in time."""
         deadline = self.loop.time() + within_s
         while not condition():
             assert self.loop.time() < deadline, f"it did not happen within {within_s:g} s"
             await asyncio.sleep(0.001)
 
-    def add_untold(self, user_id: str) -> None:
-        """A member is added, and neither event log nor cache ever hear of it."""
+    def add_member_without_event(self, user_id: str) -> None:
+        """A member is added without an event, and the cache of members is not invalidated."""
         row = self.counter()
         raised = msgspec.structs.replace(row, members_version=row.members_version + 1)
         self.store.put_counter(CHAT, raised)
@@ -191,11 +192,11 @@ class Town(Bench):
         self.store.put_member(member, raised.members_version)
 
     def append_raw(self, value: bytes, *, partition: Partition = MESSAGES_0) -> None:
-        """A record as somebody else's producer might write it."""
+        """A record as another producer might write it."""
         self.broker.append(partition, [(CHAT.encode(), value, ())], self.now_ms())
 
-    def deliver(self, client: TownClient, message: Message, prev_sequence: int | None) -> None:
-        """A push from fanout, without the fanout."""
+    def deliver(self, client: ScriptedClient, message: Message, prev_sequence: int | None) -> None:
+        """A push as fanout would send it."""
         envelope = MessageDelivery(
             connection_ids=(client.connection.connection_id,), message=message, prev_sequence=prev_sequence
         )
@@ -215,7 +216,7 @@ class Town(Bench):
         return self.broker.records(DEAD_LETTERS)
 
     def events(self, chat_id: str = CHAT) -> list[MessagePersisted]:
-        """As on the bench, but here the log may also hold what is no event."""
+        """As in the durability harness, but here the log may also hold records that are no events."""
         decoded = [event for record in self.broker.records(MESSAGES) if (event := _persisted(record)) is not None]
         return [event for event in decoded if event.message.chat_id == chat_id]
 
@@ -232,17 +233,17 @@ def _persisted(record: Record) -> MessagePersisted | None:
     return event if isinstance(event, MessagePersisted) else None
 
 
-class HomeWire(ScriptedWire):
-    """A wire into one process: what comes in runs there, and dies with it. `losing` envelopes to come are lost."""
+class ProcessWire(ScriptedWire):
+    """A wire into one process: what arrives runs there, and ends with it. It loses the next `pushes_to_lose` pushes."""
 
     def __init__(self, process: Process) -> None:
         super().__init__()
-        self.losing = 0
+        self.pushes_to_lose = 0
         self._process = process
 
     def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
-        if lossy and self.losing:
-            self.losing -= 1
+        if lossy and self.pushes_to_lose:
+            self.pushes_to_lose -= 1
         else:
             self._process.call_soon(receive)
 
@@ -250,31 +251,31 @@ class HomeWire(ScriptedWire):
 class GatewayHost:
     """One gateway process."""
 
-    def __init__(self, town: Town, name: str) -> None:
-        self._town = town
-        self.process = Process(town.loop, name, random=Random(name))
-        self.directory_wire, self.push_wire = HomeWire(self.process), HomeWire(self.process)
-        self.notes = GatewayNotes()
-        self.clients: list[TownClient] = []
+    def __init__(self, cluster: ClusterHarness, name: str) -> None:
+        self._cluster = cluster
+        self.process = Process(cluster.loop, name, random=Random(name))
+        self.directory_wire, self.push_wire = ProcessWire(self.process), ProcessWire(self.process)
+        self.recorded = GatewayRecorder()
+        self.clients: list[ScriptedClient] = []
         self.sockets: list[SimulatedSocket] = []
-        ingest = IngestNode(town.ingest.name)
-        ingest.process, ingest.ingest = town.ingest.process, town.ingest.ingest
+        ingest = IngestNode(cluster.ingest.name)
+        ingest.process, ingest.ingest = cluster.ingest.process, cluster.ingest.ingest
         self.gateway: Gateway = self.process.run(
             lambda: Gateway(
                 name,
-                SimulatedDurability(self.process, [ingest], town.calm, town.history),
-                MemoryDirectory(town.registry, self.directory_wire, self.process.clock.now_ms),
-                MemoryPush(town.channels, self.push_wire),
-                MemoryPushSubscriber(town.channels, self.push_wire),
+                SimulatedDurability(self.process, [ingest], cluster.calm, cluster.history),
+                MemoryDirectory(cluster.registry, self.directory_wire, self.process.clock.now_ms),
+                MemoryPush(cluster.channels, self.push_wire),
+                MemoryPushSubscriber(cluster.channels, self.push_wire),
                 self.process.clock,
-                observe=self.notes,
+                observe=self.recorded,
             )
         )
 
     def crash(self) -> None:
         """The process is gone: its sockets are reset, its subscription ends, its registrations stay behind."""
         self.process.crash()
-        self._town.channels.interrupt(self.gateway.gateway_id)
+        self._cluster.channels.interrupt(self.gateway.gateway_id)
         for client in self.clients:
             client.reset()
         for socket in self.sockets:
@@ -284,47 +285,47 @@ class GatewayHost:
 class FanoutHost:
     """One fanout process, polling from the start."""
 
-    def __init__(self, town: Town, name: str) -> None:
-        self._town = town
-        self.process = Process(town.loop, name, random=Random(name))
+    def __init__(self, cluster: ClusterHarness, name: str) -> None:
+        self._cluster = cluster
+        self.process = Process(cluster.loop, name, random=Random(name))
         clock = self.process.clock
-        self.events_wire, self.dead_letters_wire = HomeWire(self.process), HomeWire(self.process)
-        self.store_wire, self.directory_wire = HomeWire(self.process), HomeWire(self.process)
-        self.push_wire = HomeWire(self.process)
-        self.push = MoodyPush(town.channels, self.push_wire)
-        self.notes = FanoutNotes()
+        self.events_wire, self.dead_letters_wire = ProcessWire(self.process), ProcessWire(self.process)
+        self.store_wire, self.directory_wire = ProcessWire(self.process), ProcessWire(self.process)
+        self.push_wire = ProcessWire(self.process)
+        self.push = FailingPush(cluster.channels, self.push_wire)
+        self.recorded = FanoutRecorder()
         self.service: FanoutService = self.process.run(
             lambda: FanoutService(
-                town.event_reader(self.events_wire, GROUP, name),
-                town.dead_letter_writer(self.dead_letters_wire, clock),
-                town.roster(self.store_wire),
-                MemoryDirectory(town.registry, self.directory_wire, clock.now_ms),
+                cluster.event_reader(self.events_wire, GROUP, name),
+                cluster.dead_letter_writer(self.dead_letters_wire, clock),
+                cluster.roster(self.store_wire),
+                MemoryDirectory(cluster.registry, self.directory_wire, clock.now_ms),
                 self.push,
                 clock,
                 consumer_group=GROUP,
                 consumer_id=name,
-                observe=self.notes,
+                observe=self.recorded,
             )
         )
         self.process.start(self.service.run())
 
     async def stop(self) -> None:
-        """A deploy: it leaves the group in good order."""
+        """As a deploy does: the consumer leaves its group first."""
         await self.process.spawn(self.service.stop())
 
     def crash(self) -> None:
-        """The group notices at once; that it may take longer is another story."""
+        """The group notices at once, without a session timeout."""
         self.process.crash()
-        self._town.broker.expel(GROUP, self.process.name)
+        self._cluster.broker.expel(GROUP, self.process.name)
 
 
-class MoodyPush(MemoryPush):
-    """Meets as many bugs of ours as it is told to: something nobody foresaw, and so nobody catches."""
+class FailingPush(MemoryPush):
+    """Raises an exception that no caller expects, for the next `bugs` calls."""
 
     bugs = 0
 
     async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
         if self.bugs:
             self.bugs -= 1
-            raise RuntimeError("a bug of ours")
+            raise RuntimeError("a bug")
         return await super().publish(envelopes, timeout_s=timeout_s)

@@ -1,11 +1,11 @@
-"""A clock that moves only by hand, both its times together. Chance is real."""
+"""A clock that moves only when a test advances it, wall clock and monotonic clock together. Random numbers are real."""
 
 from seriatim.engines.inprocess.clock import SystemClock
 
 NOON_MS = 1_769_774_400_000  # 2026-01-30T12:00:00Z
 
 
-class HandClock(SystemClock):
+class ManualClock(SystemClock):
     def __init__(self, now_ms: int = NOON_MS) -> None:
         self.passed_s = 0.0
         self._began_ms = now_ms

@@ -1,6 +1,6 @@
-"""A wire that does to each call what the test says: late, lost on either leg, refused, or with something in between.
+"""A wire on which the test decides the outcome of each call: late, lost on either leg, refused, or as usual.
 
-Only for the simulated loop. What reaches the store is applied there, whether or not its caller still lives or waits.
+Only for the simulated loop. What reaches the store is applied there, whether or not its caller still waits.
 """
 
 import asyncio
@@ -20,8 +20,8 @@ T = TypeVar("T")
 LATENCY_S = 0.002  # each call takes a little, so that things can happen meanwhile
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of one call. `before` runs at the store just before the call is applied there.
+class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome of one call. `before` runs at the store just before the call is applied there.
 
     `request_s` and `response_s` are delays of the two legs, infinite when that leg is lost; a refused call is never
     applied; `half_way_s` is how long a commit is visible only in part.
@@ -34,21 +34,21 @@ class Fate(msgspec.Struct, frozen=True, kw_only=True):
     before: Callable[[], None] | None = None
 
 
-GO = Fate()
-LOST_REQUEST = Fate(request_s=math.inf)
-LOST_RESPONSE = Fate(response_s=math.inf)
-THROTTLED = Fate(refusal=Throttled)
-CONFLICT = Fate(refusal=Conflict)
-UNAVAILABLE = Fate(refusal=ServiceUnavailable)
+APPLIED = CallOutcome()
+LOST_REQUEST = CallOutcome(request_s=math.inf)
+LOST_RESPONSE = CallOutcome(response_s=math.inf)
+THROTTLED = CallOutcome(refusal=Throttled)
+CONFLICT = CallOutcome(refusal=Conflict)
+UNAVAILABLE = CallOutcome(refusal=ServiceUnavailable)
 
 
-def late(seconds: float) -> Fate:
+def late(seconds: float) -> CallOutcome:
     """Applied that much later, even if the caller gave up in between."""
-    return Fate(request_s=seconds)
+    return CallOutcome(request_s=seconds)
 
 
-def with_before(before: Callable[[], None]) -> Fate:
-    return Fate(before=before)
+def with_before(before: Callable[[], None]) -> CallOutcome:
+    return CallOutcome(before=before)
 
 
 class ScriptedWire(Wire):
@@ -59,16 +59,16 @@ class ScriptedWire(Wire):
         self.times: list[float] = []
         self.hides: Sequence[int] = ()  # rows of the next commits that queries do not see until their finish
         self.cuts: deque[int] = deque()  # how many events the next appends keep
-        self._next: dict[str, deque[Fate]] = {}
-        self._always: dict[str, Fate] = {}
+        self._next: dict[str, deque[CallOutcome]] = {}
+        self._always: dict[str, CallOutcome] = {}
 
-    def on(self, operation: str, *fates: Fate) -> None:
-        """The next calls of this operation meet these fates, one each; calls after them are undisturbed."""
-        self._next.setdefault(operation, deque()).extend(fates)
+    def on(self, operation: str, *outcomes: CallOutcome) -> None:
+        """The next calls of this operation have these outcomes, one each; later calls are applied as usual."""
+        self._next.setdefault(operation, deque()).extend(outcomes)
 
-    def always(self, operation: str, fate: Fate) -> None:
-        """Every call of this operation ("*": of any) meets this fate, until `heal`."""
-        self._always[operation] = fate
+    def always(self, operation: str, outcome: CallOutcome) -> None:
+        """Every call of this operation ("*": of any) has this outcome, until `heal`."""
+        self._always[operation] = outcome
 
     def heal(self) -> None:
         self._always.clear()
@@ -85,10 +85,10 @@ class ScriptedWire(Wire):
         finish: Callable[[], None] | None = None,
     ) -> T:
         loop = cast(SimulatedLoop, asyncio.get_running_loop())
-        fate = self.fate_of(operation)
-        if fate.refusal is not None:
+        outcome = self.next_outcome(operation)
+        if outcome.refusal is not None:
             await asyncio.sleep(LATENCY_S)
-            raise fate.refusal(f"{operation}: {fate.refusal.__name__}")
+            raise outcome.refusal(f"{operation}: {outcome.refusal.__name__}")
         answer: asyncio.Future[T] = loop.create_future()
 
         def fail(error: Exception) -> None:
@@ -100,21 +100,21 @@ class ScriptedWire(Wire):
                 answer.set_result(result)
 
         def at_the_store() -> None:
-            if fate.before is not None:
-                fate.before()
-            respond_after_s = fate.half_way_s + fate.response_s
+            if outcome.before is not None:
+                outcome.before()
+            respond_after_s = outcome.half_way_s + outcome.response_s
             try:
                 result = apply()
             except Exception as error:
                 loop.call_later(respond_after_s, fail, error, context=loop.world.context)
             else:
                 loop.call_later(respond_after_s, succeed, result, context=loop.world.context)
-            if finish is not None and fate.half_way_s:
-                loop.call_later(fate.half_way_s, finish, context=loop.world.context)
+            if finish is not None and outcome.half_way_s:
+                loop.call_later(outcome.half_way_s, finish, context=loop.world.context)
             elif finish is not None:
                 finish()
 
-        loop.call_later(LATENCY_S + fate.request_s, at_the_store, context=loop.world.context)
+        loop.call_later(LATENCY_S + outcome.request_s, at_the_store, context=loop.world.context)
         give_up = loop.call_later(timeout_s, fail, OutcomeUnknown(f"{operation}: no answer within {timeout_s:g} s"))
         try:
             return await answer
@@ -127,11 +127,11 @@ class ScriptedWire(Wire):
     def cut(self, count: int) -> int:
         return min(self.cuts.popleft(), count) if self.cuts else count
 
-    def fate_of(self, operation: str) -> Fate:
-        """A call leaves now."""
+    def next_outcome(self, operation: str) -> CallOutcome:
+        """The outcome of a call that leaves now."""
         self.calls.append(operation)
         self.times.append(asyncio.get_running_loop().time())
         queued = self._next.get(operation)
         if queued:
             return queued.popleft()
-        return self._always.get(operation) or self._always.get("*") or GO
+        return self._always.get(operation) or self._always.get("*") or APPLIED

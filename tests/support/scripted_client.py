@@ -1,6 +1,6 @@
-"""A scripted client of a town: a socket that remembers what came when, and reads as much as it is told.
+"""A scripted client of a `ClusterHarness`: a socket that records frames with their times, and reads as the test says.
 
-It does nothing by itself except to answer pings while it reads: what a client may do wrong, the story does.
+By itself it only answers pings while it reads. Whatever a client may do wrong is up to the test.
 """
 
 import asyncio
@@ -32,8 +32,8 @@ F = TypeVar("F", bound=ServerFrame)
 ANSWER_S = 6.0  # longer than every deadline of the server
 
 
-class TownClient:
-    """Implements `connection.socket.Socket`. `connection` is set by whoever connects it."""
+class ScriptedClient:
+    """Implements `connection.socket.Socket`. `ClusterHarness.connect` sets `connection`."""
 
     connection: Connection
 
@@ -70,11 +70,11 @@ class TownClient:
 
     # --- what the client does ----------------------------------------------------------------------------------------
 
-    def say(self, text: str | bytes) -> None:
+    def send_text(self, text: str | bytes) -> None:
         self._gateway.run(self.connection.received, text)
 
     def send(self, frame: ClientFrame) -> None:
-        self.say(encode(frame))
+        self.send_text(encode(frame))
 
     def stop_reading(self) -> None:
         self._room = 0
