@@ -17,7 +17,7 @@ from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.dynamodb.store import Store
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.kafka.cluster import Cluster
-from seriatim.engines.kafka.event_log import KafkaEventWriter
+from seriatim.engines.kafka.event_writer import KafkaEventWriter
 from seriatim.engines.kafka.producer import Producer
 from seriatim.engines.kafka.topic_control import KafkaTopicControl
 from seriatim.operations import topics

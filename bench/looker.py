@@ -55,7 +55,7 @@ async def _commandstats(port: int) -> str:
 def _records(events: str) -> int:
     """How many records of messages there have ever been. Blocks."""
     cluster = Cluster.parse(events)
-    admin = AdminClient(cluster.client("bench"))
+    admin = AdminClient(cluster.client_settings("bench"))
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    asked = {TopicPartition(cluster.name(MESSAGES), number): latest for number in range(PARTITIONS[MESSAGES])}
+    asked = {TopicPartition(cluster.prefixed(MESSAGES), number): latest for number in range(PARTITIONS[MESSAGES])}
     return sum(found.result(KAFKA_S).offset for found in admin.list_offsets(asked).values())

@@ -143,8 +143,8 @@ class KeepingPauses(_Reading):
 
         async def _obey(self, orders: Orders, listener: RebalanceListener) -> None:
             await super()._obey(orders, listener)
-            for partition, holding in self._holdings.items():
-                holding.paused = partition in self._kept
+            for partition, assigned in self._assigned.items():
+                assigned.paused = partition in self._kept
 
 
 class NeverLeaving(_Reading):

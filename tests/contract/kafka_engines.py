@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 
-from seriatim.engines.kafka.event_log import KafkaDeadLetterWriter, KafkaEventWriter
 from seriatim.engines.kafka.event_reader import KafkaEventReader
+from seriatim.engines.kafka.event_writer import KafkaDeadLetterWriter, KafkaEventWriter
 from seriatim.engines.kafka.producer import Producer
 from seriatim.ports.event_log import DEAD_LETTERS, DeadLetterWriter, EventReader, EventWriter, Record
 from tests.support.real_kafka import RawKafka, real_kafka

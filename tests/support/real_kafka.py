@@ -68,7 +68,7 @@ class RawKafka:
         await asyncio.to_thread(self._expel, group, consumer_id)
 
     def _create_topics(self) -> None:
-        topics = [NewTopic(self.cluster.name(topic), count, 1) for topic, count in self.partitions.items()]
+        topics = [NewTopic(self.cluster.prefixed(topic), count, 1) for topic, count in self.partitions.items()]
         for made in self.admin.create_topics(topics).values():
             made.result(PATIENCE_S)
         deadline_s = time.monotonic() + PATIENCE_S
@@ -88,14 +88,14 @@ class RawKafka:
 
     def _close(self) -> None:
         self._looker.close()
-        names = [self.cluster.name(topic) for topic in self.partitions]
+        names = [self.cluster.prefixed(topic) for topic in self.partitions]
         for gone in self.admin.delete_topics(names).values():
             gone.result(PATIENCE_S)
 
     def _stored(self, topic: str) -> Sequence[Record]:
         found: list[Record] = []
         for number in range(self.partitions[topic]):
-            place = TopicPartition(self.cluster.name(topic), number, 0)
+            place = TopicPartition(self.cluster.prefixed(topic), number, 0)
             _, end = self._looker.get_watermark_offsets(place, PATIENCE_S)
             if end == 0:
                 continue

@@ -287,11 +287,11 @@ def _the_second_time() -> Callable[[Draft], bool]:
 def _events(url: str, chats: Sequence[str]) -> Mapping[str, Sequence[MessagePersisted]]:
     """All that the log holds of these chats, in its order."""
     cluster = Cluster.parse(url)
-    consumer = Consumer({**cluster.client("looker"), "group.id": "looker", "enable.auto.commit": False})
+    consumer = Consumer({**cluster.client_settings("looker"), "group.id": "looker", "enable.auto.commit": False})
     found: dict[str, list[MessagePersisted]] = {chat_id: [] for chat_id in chats}
     try:
         for number in sorted({partition(chat_id, PARTITIONS[MESSAGES]) for chat_id in chats}):
-            place = TopicPartition(cluster.name(MESSAGES), number, 0)
+            place = TopicPartition(cluster.prefixed(MESSAGES), number, 0)
             _, end = consumer.get_watermark_offsets(place, PATIENCE_S)
             consumer.assign([place])
             read = 0

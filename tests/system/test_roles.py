@@ -190,7 +190,7 @@ def _poison(deployment: Deployment, chat_id: str) -> None:
     """Writes rubbish where the events of this chat are."""
     cluster = Cluster.parse(deployment.engines["SERIATIM_EVENTS"])
     producer = Producer({"bootstrap.servers": cluster.bootstrap, "log_level": 0})
-    producer.produce(cluster.name(MESSAGES), b"{", chat_id.encode(), partition(chat_id, PARTITIONS[MESSAGES]))
+    producer.produce(cluster.prefixed(MESSAGES), b"{", chat_id.encode(), partition(chat_id, PARTITIONS[MESSAGES]))
     assert producer.flush(WAIT_S) == 0
 
 

@@ -104,7 +104,7 @@ async def test_engines_that_are_away_are_named_and_the_exit_code_says_that_nobod
 
 async def _handle_all(town: SharedTown) -> None:
     """As fanout does: reads, handles, commits."""
-    group = town.raw.cluster.name(FANOUT_GROUP)
+    group = town.raw.cluster.prefixed(FANOUT_GROUP)
     consumer = Consumer("one", KafkaEventReader(town.raw.cluster, TOPICS, group, "one"), {})
     await consumer.open()
     ends: dict[Partition, int] = {}

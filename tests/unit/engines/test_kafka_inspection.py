@@ -20,7 +20,7 @@ async def raw() -> AsyncIterator[RawKafka]:
     await raw.create_topics()
     producer = Producer({"bootstrap.servers": raw.kafka.bootstrap, "log_level": 0})
     for number in range(30):
-        producer.produce(raw.cluster.name("news"), f"{number}", f"key-{number}", number % 3)
+        producer.produce(raw.cluster.prefixed("news"), f"{number}", f"key-{number}", number % 3)
     assert producer.flush(PATIENCE_S) == 0
     yield raw
     await raw.close()
@@ -50,7 +50,7 @@ async def test_what_retention_removes_meanwhile_is_passed_over(raw: RawKafka, in
     await inspection.topics()
     records = inspection.records("news")
     first = await anext(records)
-    name = raw.cluster.name("news")
+    name = raw.cluster.prefixed("news")
     removal = raw.admin.delete_records([TopicPartition(name, 1, 4), TopicPartition(name, 2, 10)])
     for each in removal.values():
         await asyncio.to_thread(each.result, PATIENCE_S)
@@ -62,7 +62,7 @@ async def test_what_retention_removes_meanwhile_is_passed_over(raw: RawKafka, in
 async def test_a_broker_that_falls_silent_is_told(
     raw: RawKafka, inspection: KafkaInspection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seriatim.engines.kafka.inspection.INSPECTION_PATIENCE_S", 0.5)
+    monkeypatch.setattr("seriatim.domain.limits.INSPECTION_PATIENCE_S", 0.5)
     await inspection.topics()
     records = inspection.records("news")
     await anext(records)

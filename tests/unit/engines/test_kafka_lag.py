@@ -13,22 +13,22 @@ from tests.support.real_kafka import PATIENCE_S
 from tests.unit.engines.test_kafka_reader import kafka
 
 
-async def test_a_look_at_the_log_says_how_old_the_oldest_waiting_event_is_and_how_many_dead_letters_are_kept() -> None:
+async def test_the_state_of_the_log_has_the_age_of_the_oldest_waiting_event_and_the_number_of_dead_letters() -> None:
     async with kafka() as engine, Crew(engine) as crew:
         partition = await fill(engine, 3)
         first, second, third = await engine.stored(MESSAGES)
         group = f"{engine.raw.cluster.prefix}{GROUP}"
         lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, group, dead_letters=PARTITIONS[DEAD_LETTERS])
-        fresh = await lag.look(timeout_s=PATIENCE_S)
+        fresh = await lag.read(timeout_s=PATIENCE_S)
         assert (fresh.oldest_ms, fresh.lag[partition], fresh.dead_letters) == (first.timestamp_ms, 3, 0)
         consumer = await crew.hire("one", start=False)
         await read(engine, consumer, 3)
         await consumer.reader.commit(partition, 2, timeout_s=SOON_S)
         await engine.dead_letters().write(_dead_letter(second), timeout_s=SOON_S)
-        later = await lag.look(timeout_s=PATIENCE_S)
+        later = await lag.read(timeout_s=PATIENCE_S)
         assert (later.oldest_ms, later.lag[partition], later.dead_letters) == (third.timestamp_ms, 1, 1)
         await consumer.reader.commit(partition, 3, timeout_s=SOON_S)
-        done = await lag.look(timeout_s=PATIENCE_S)
+        done = await lag.read(timeout_s=PATIENCE_S)
         assert (done.oldest_ms, sum(done.lag.values()), done.under_replicated) == (None, 0, 0)
 
 
@@ -38,7 +38,7 @@ async def test_a_log_that_is_away_says_so_in_time_and_a_look_disturbs_no_reader(
         consumer = await crew.hire("one")
         await crew.until(lambda: len(consumer.handled) == 1, "the record")
         lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, f"{engine.raw.cluster.prefix}{GROUP}")
-        await lag.look(timeout_s=PATIENCE_S)
+        await lag.read(timeout_s=PATIENCE_S)
         await fill(engine, 1, start=1)
         await crew.until(lambda: len(consumer.handled) == 2, "the next record, by the same membership")
         assert consumer.lost_partitions == []
@@ -46,7 +46,7 @@ async def test_a_log_that_is_away_says_so_in_time_and_a_look_disturbs_no_reader(
         try:
             async with asyncio.timeout(5):
                 with pytest.raises(ServiceUnavailable):
-                    await lag.look(timeout_s=0.3)
+                    await lag.read(timeout_s=0.3)
         finally:
             await asyncio.to_thread(engine.raw.kafka.resume)
 

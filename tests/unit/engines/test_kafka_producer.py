@@ -13,8 +13,8 @@ from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavail
 from seriatim.domain.sharding import partition as partition_of
 from seriatim.engines.kafka import producer as producers
 from seriatim.engines.kafka.cluster import Cluster, TopicMismatch, check_partitions
-from seriatim.engines.kafka.event_log import KafkaEventWriter
-from seriatim.engines.kafka.producer import Producer, Row
+from seriatim.engines.kafka.event_writer import KafkaEventWriter
+from seriatim.engines.kafka.producer import Producer, ProducerRecord
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Event, Partition, Record
 from tests.support.real_kafka import PATIENCE_S, RawKafka, real_kafka
 
@@ -53,7 +53,7 @@ def numbers(records: Sequence[Record], key: str) -> list[int]:
 
 
 def test_the_settings_are_those_of_the_specification_except_for_the_count_of_retries() -> None:
-    settings = CLUSTER.producer("ingest-0")
+    settings = CLUSTER.producer_settings("ingest-0")
     assert {name: settings[name] for name in settings if name in _SPECIFIED} == _SPECIFIED
     assert "retries" not in settings  # decision 0033
     assert settings["enable.gapless.guarantee"] is True
@@ -178,27 +178,27 @@ async def test_an_event_too_large_for_kafka_does_not_hold_up_the_others() -> Non
 
 
 async def test_too_much_that_waits_is_refused_and_nothing_of_it_is_sent() -> None:
-    settings = CLUSTER.producer("full") | {"queue.buffering.max.messages": 3}
-    line = producers._Line(settings)  # nobody answers at that address
-    rows = [Row(b"chat_1", b"0")] * 3
-    call = producers._Call("append", 3)
-    line.send(call, "messages", 0, rows)
+    settings = CLUSTER.producer_settings("full") | {"queue.buffering.max.messages": 3}
+    instance = producers._ProducerInstance(settings)  # no broker listens at that address
+    records = [ProducerRecord(b"chat_1", b"0")] * 3
+    append = producers._PendingAppend("append", 3)
+    instance.send(append, "messages", 0, records)
     with pytest.raises(Throttled):
-        line.send(producers._Call("append", 1), "messages", 0, rows[:1])
-    assert not line.is_over
-    line.give_up()
+        instance.send(producers._PendingAppend("append", 1), "messages", 0, records[:1])
+    assert not instance.is_aborted
+    instance.abort()
     with pytest.raises(OutcomeUnknown):
-        await call.answer
-    await line.ended
+        await append.result
+    await instance.ended
 
 
-async def test_an_append_that_finds_room_for_a_part_only_ends_the_line() -> None:
-    settings = CLUSTER.producer("full") | {"queue.buffering.max.messages": 3}
-    line = producers._Line(settings)
+async def test_an_append_that_finds_room_for_a_part_only_aborts_the_instance() -> None:
+    settings = CLUSTER.producer_settings("full") | {"queue.buffering.max.messages": 3}
+    instance = producers._ProducerInstance(settings)
     with pytest.raises(OutcomeUnknown):
-        line.send(producers._Call("append", 5), "messages", 0, [Row(b"chat_1", b"0")] * 5)
-    assert line.is_over
-    await line.ended
+        instance.send(producers._PendingAppend("append", 5), "messages", 0, [ProducerRecord(b"chat_1", b"0")] * 5)
+    assert instance.is_aborted
+    await instance.ended
 
 
 async def test_a_producer_writes_to_its_own_topics_and_to_no_others() -> None:
@@ -207,7 +207,7 @@ async def test_a_producer_writes_to_its_own_topics_and_to_no_others() -> None:
         await KafkaEventWriter(producer).append(MESSAGES, events("chat_1", 1), timeout_s=1)
     await producer.close()
     with pytest.raises(ServiceUnavailable):
-        await producer.append("write_dead_letter", Partition(DEAD_LETTERS, 0), [Row(None, b"")], timeout_s=1)
+        await producer.append("write_dead_letter", Partition(DEAD_LETTERS, 0), [ProducerRecord(None, b"")], timeout_s=1)
 
 
 async def test_a_topic_with_another_number_of_partitions_is_refused_at_the_start() -> None:
@@ -224,8 +224,8 @@ async def test_a_topic_with_another_number_of_partitions_is_refused_at_the_start
 def test_an_address_names_brokers_a_prefix_and_options_and_shows_no_password() -> None:
     cluster = Cluster.parse("kafka://one:9092,two:9092?prefix=staging.&sasl.password=secret")
     assert (cluster.bootstrap, cluster.prefix) == ("one:9092,two:9092", "staging.")
-    assert cluster.client("x")["sasl.password"] == "secret"
-    assert cluster.topic(cluster.name(MESSAGES)) == MESSAGES
+    assert cluster.client_settings("x")["sasl.password"] == "secret"
+    assert cluster.unprefixed(cluster.prefixed(MESSAGES)) == MESSAGES
     assert "secret" not in repr(cluster)
 
 
@@ -236,7 +236,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
 
 
 async def insist(act: Callable[[], object]) -> None:
-    """A new line takes a moment to be given its producer id, longer while the broker starts."""
+    """A new instance takes a moment to be given its producer id, longer while the broker starts."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             with suppress(ServiceUnavailable):

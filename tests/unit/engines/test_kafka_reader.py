@@ -37,7 +37,7 @@ async def kafka() -> AsyncIterator[KafkaEventLogEngine]:
 
 
 def test_the_settings_are_those_of_the_specification() -> None:
-    settings = Cluster(bootstrap="x").consumer("fanout-workers", "fanout-0", session_s=30, heartbeat_s=10)
+    settings = Cluster(bootstrap="x").consumer_settings("fanout-workers", "fanout-0", session_s=30, heartbeat_s=10)
     assert {name: settings[name] for name in settings if name in _SPECIFIED} == _SPECIFIED
 
 
@@ -63,7 +63,7 @@ async def test_a_paused_partition_keeps_a_few_records_and_leaves_the_rest_in_kaf
         for start in range(1, count, 100):
             await fill(engine, 100, start=start)
         assert isinstance(consumer.reader, KafkaEventReader)
-        kept = consumer.reader._holdings[partition].arrived
+        kept = consumer.reader._assigned[partition].arrived
         for _ in range(100):
             await engine.pause()
         assert limits.KAFKA_PAUSED_RECORDS_MAX <= len(kept) <= limits.KAFKA_PAUSED_RECORDS_MAX + 2 * 50
@@ -85,8 +85,8 @@ async def test_b1_a_paused_partition_that_is_given_back_reads_on(resumed: bool) 
             first.reader.pause(partition)
         await _fill_all(engine, limits.KAFKA_PAUSED_RECORDS_MAX)
         assert isinstance(first.reader, KafkaEventReader)
-        holdings = first.reader._holdings
-        await crew.until(lambda: all(each.stopped for each in holdings.values()), "a backlog that pauses them all")
+        assigned = first.reader._assigned
+        await crew.until(lambda: all(each.stopped for each in assigned.values()), "a backlog that pauses them all")
 
         async def give_back(revoked: Sequence[Partition]) -> None:
             if resumed:
@@ -119,11 +119,11 @@ async def test_b1_a_pause_that_was_ordered_before_a_rebalance_does_not_outlive_i
         consumer = await crew.hire("one")
         await crew.until(lambda: len(consumer.handled) == 1, "the first record")
         assert isinstance(consumer.reader, KafkaEventReader)
-        membership, version = consumer.reader._membership, consumer.reader._holdings[partition].version
+        membership, version = consumer.reader._membership, consumer.reader._assigned[partition].version
         assert membership is not None
         carried_out = threading.Event()
         membership.pause(partition, version=version - 1)
-        membership._order(partition, version, carried_out.set)
+        membership._command(partition, version, carried_out.set)
         await crew.until(carried_out.is_set, "the orders were carried out")
         await fill(engine, 1, start=1)
         await crew.until(lambda: len(consumer.handled) == 2, "the record after the pause")
@@ -210,7 +210,7 @@ async def test_the_lag_counts_what_is_not_committed_also_where_nobody_ever_commi
         assert (found[partition], sum(found.values())) == (3, 3)
 
 
-async def test_a_group_that_lost_its_offsets_passes_over_what_is_old_and_reads_what_is_young(
+async def test_a_group_that_lost_its_offsets_skips_what_is_old_and_reads_what_is_young(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with kafka() as engine, Crew(engine) as crew:
@@ -225,8 +225,8 @@ async def test_a_group_that_lost_its_offsets_passes_over_what_is_old_and_reads_w
             records += await soon(engine, _poll(first, 10))
         assert [(each.partition, each.value) for each in records] == [(mixed, b"younger"), (mixed, b"new")]
         assert isinstance(first.reader, KafkaEventReader)
-        assert first.reader.records_passed_over == 3
-        assert [text for text in caplog.messages if "for 2 partitions" in text and "passes over 3 records" in text]
+        assert first.reader.records_skipped == 3
+        assert [text for text in caplog.messages if "for 2 partitions" in text and "skips 3 records" in text]
         group = f"{engine.raw.cluster.prefix}{GROUP}"
         lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, group)
         assert await lag.records(timeout_s=PATIENCE_S) == {old: 0, mixed: 2, idle: 0, Partition(MESSAGES, 3): 0}
@@ -360,7 +360,7 @@ async def _write(engine: KafkaEventLogEngine, partition: Partition, ages: Mappin
         producer = Producer({"bootstrap.servers": engine.raw.cluster.bootstrap, "log_level": 0})
         for value, minutes in ages.items():
             written_ms = round((time.time() - minutes * 60) * 1000)
-            name = engine.raw.cluster.name(partition.topic)
+            name = engine.raw.cluster.prefixed(partition.topic)
             producer.produce(name, value, partition=partition.number, timestamp=written_ms)
         assert producer.flush(PATIENCE_S) == 0
 

@@ -11,7 +11,7 @@ from seriatim.engines.dynamodb.catalog import DynamoCatalog
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.dynamodb.table_reader import Reader
 from seriatim.engines.dynamodb.transport.client import Client
-from seriatim.engines.kafka.event_log import KafkaEventWriter
+from seriatim.engines.kafka.event_writer import KafkaEventWriter
 from seriatim.engines.kafka.inspection import KafkaInspection
 from seriatim.engines.kafka.producer import Producer
 from seriatim.runtime.tools.inspection import SharedInspection
@@ -47,7 +47,7 @@ class SharedTown(Town):
         """Behind the back of our partitioner. Returns the offset."""
         offsets: list[int | None] = []
         self._raw_producer.produce(
-            self.raw.cluster.name(topic),
+            self.raw.cluster.prefixed(topic),
             value,
             key,
             partition,

@@ -13,7 +13,7 @@ from seriatim.cli.main import main
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.engines.kafka.cluster import Cluster
-from seriatim.engines.kafka.event_log import KafkaDeadLetterWriter
+from seriatim.engines.kafka.event_writer import KafkaDeadLetterWriter
 from seriatim.engines.kafka.producer import Producer
 from seriatim.engines.kafka.topic_control import KafkaTopicControl
 from seriatim.operations.topics import (
@@ -168,7 +168,7 @@ def test_topics_are_made_verified_mended_and_made_again_without_effect(raw: RawK
     _set(raw, MESSAGES, "retention.ms", "1000")
     wrong = run(raw, "verify")
     assert wrong.exit_code == 1
-    for word in ("retention.ms", "604800000", "1000", raw.cluster.name(MESSAGES)):
+    for word in ("retention.ms", "604800000", "1000", raw.cluster.prefixed(MESSAGES)):
         assert word in wrong.stdout
     assert run(raw, "create").exit_code == 0
     assert run(raw, "verify").exit_code == 0
@@ -260,6 +260,6 @@ def _set(raw: RawKafka, topic: str, name: str, value: str) -> None:
     from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-    resource = ConfigResource(ResourceType.TOPIC, raw.cluster.name(topic), incremental_configs=[entry])
+    resource = ConfigResource(ResourceType.TOPIC, raw.cluster.prefixed(topic), incremental_configs=[entry])
     for changed_ in raw.admin.incremental_alter_configs([resource]).values():
         changed_.result(PATIENCE_S)

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.engines.kafka.errors import NotAllowed, unavailable
+from seriatim.engines.kafka.errors import NotAuthorized, unavailable
 from seriatim.engines.kafka.topic_control import KafkaTopicControl
 from seriatim.operations.topics import PARTITIONS, PROFILES, FragileTopics, create
 from seriatim.ports.event_log import MESSAGES
@@ -65,8 +65,8 @@ async def test_in_prod_topics_with_one_copy_are_refused_with_what_to_do(
         with pytest.raises(FragileTopics) as refused:
             await engines.reach()
     text = refused.value.message
-    assert f"{raw.cluster.name(MESSAGES)}: replicas is 1, not 3 or more" in text
-    assert f"{raw.cluster.name(MESSAGES)}: min.insync.replicas is 1, not 2 or more" in text
+    assert f"{raw.cluster.prefixed(MESSAGES)}: replicas is 1, not 3 or more" in text
+    assert f"{raw.cluster.prefixed(MESSAGES)}: min.insync.replicas is 1, not 2 or more" in text
     assert "kafka-reassign-partitions" in text
     assert "events_fragile_in_prod" in text
 
@@ -98,5 +98,5 @@ async def test_a_process_that_may_not_read_the_settings_of_topics_says_so_and_st
 
 
 def test_only_a_missing_right_is_taken_for_one() -> None:
-    assert isinstance(unavailable("x", KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)), NotAllowed)
-    assert not isinstance(unavailable("x", KafkaError(KafkaError._TRANSPORT)), NotAllowed)
+    assert isinstance(unavailable("x", KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)), NotAuthorized)
+    assert not isinstance(unavailable("x", KafkaError(KafkaError._TRANSPORT)), NotAuthorized)

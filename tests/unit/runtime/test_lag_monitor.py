@@ -8,13 +8,13 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.engines.kafka.lag import LogState
+from seriatim.engines.kafka.lag import EventLogState
 from seriatim.ports.event_log import MESSAGES, Partition
 from seriatim.runtime.server.lag_monitor import LagMonitor
 from seriatim.runtime.wiring.engine_set import NO_BACKLOG
 from tests.support.manual_clock import ManualClock
 
-FOUND = LogState(
+FOUND = EventLogState(
     lag={Partition(MESSAGES, 1): 7},
     ends={Partition(MESSAGES, 1): 9},
     oldest_ms=4_000,
@@ -27,10 +27,10 @@ class Log:
     """Answers when it is told to, with what it is told."""
 
     def __init__(self) -> None:
-        self.answers: asyncio.Queue[LogState | ServiceUnavailable] = asyncio.Queue()
+        self.answers: asyncio.Queue[EventLogState | ServiceUnavailable] = asyncio.Queue()
         self.asked = asyncio.Semaphore(0)
 
-    async def look(self, *, timeout_s: float) -> LogState:
+    async def read(self, *, timeout_s: float) -> EventLogState:
         self.asked.release()
         answer = await self.answers.get()
         if isinstance(answer, ServiceUnavailable):

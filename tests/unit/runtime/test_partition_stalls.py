@@ -205,7 +205,7 @@ async def test_b1_a_process_whose_partition_kafka_keeps_paused_becomes_unready_a
 
             async def ready(after_s: float = 0.0) -> Mapping[str, bool]:
                 clock.advance(after_s)
-                lag.backlog = lag._backlog(await asked.look(timeout_s=PATIENCE_S))
+                lag.backlog = lag._backlog(await asked.read(timeout_s=PATIENCE_S))
                 assert watch.stalls is not None
                 await watch.stalls.look()
                 return await watch.readiness()
@@ -213,11 +213,11 @@ async def test_b1_a_process_whose_partition_kafka_keeps_paused_becomes_unready_a
             partition = await fill(engine, 1)
             await until(engine, lambda: service.positions.get(partition) == 1, "the first record")
             assert await ready() == {"events": True, "fanout": True}
-            membership, version = reader._membership, reader._holdings[partition].version
+            membership, version = reader._membership, reader._assigned[partition].version
             assert membership is not None
             membership.pause(partition, version=version)  # and no resume follows, as librdkafka does after a rebalance
             paused = threading.Event()
-            membership._order(partition, version, paused.set)
+            membership._command(partition, version, paused.set)
             await until(engine, paused.is_set, "the pause")
             await fill(engine, 5, start=1)
             assert await ready(after_s=5) == {"events": True, "fanout": True}

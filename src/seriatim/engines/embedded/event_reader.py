@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from seriatim.domain.errors import InternalError
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.storage import rows
-from seriatim.engines.shared.assigned_partitions import Holder, Holding
+from seriatim.engines.shared.assigned_partitions import AssignedPartitions, PartitionPosition
 from seriatim.engines.shared.consumer_group import MemberKey, Orders
 from seriatim.ports.event_log import Partition, RebalanceListener, Record
 
 
-class EmbeddedEventReader(Holder):
+class EmbeddedEventReader(AssignedPartitions):
     """Implements `EventReader`."""
 
     def __init__(self, log: EmbeddedEventLog, group: str, consumer_id: str) -> None:
@@ -24,7 +24,7 @@ class EmbeddedEventReader(Holder):
         self._member = MemberKey(consumer_id, log.new_reader_number(), 0)
         self._topics: tuple[str, ...] = ()
         self._listener: RebalanceListener | None = None
-        self._holdings: dict[Partition, Holding] = {}
+        self._assigned: dict[Partition, PartitionPosition] = {}
         self._seen = 0
         self._turn = 0
         self._commits = 0
@@ -36,7 +36,7 @@ class EmbeddedEventReader(Holder):
             self._log.partition_count(topic)
         self._topics = tuple(topics)
         self._listener = listener
-        self._holdings.clear()
+        self._assigned.clear()
         self._join()
 
     async def poll(self, *, limit: int) -> Sequence[Record]:
@@ -53,11 +53,11 @@ class EmbeddedEventReader(Holder):
             self._polling = False
 
     async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
-        holding = self._held(partition)
+        assigned = self._require_assigned(partition)
         self._commits += 1
         # The group knows it at once, the disk in a moment. After a crash both begin again at what the disk knows: some
         # records come twice, as they may anyway. A sync for each commit would hold up the sends that come next.
-        if self._group.commit(self._member, holding.grant, next_offset, self._commits):
+        if self._group.commit(self._member, assigned.grant, next_offset, self._commits):
             self._log.writer.put_soon({rows.offset_key(self._name, partition): rows.NUMBER.encode(next_offset)})
 
     async def close(self) -> None:
@@ -67,10 +67,10 @@ class EmbeddedEventReader(Holder):
             return
         self._wake()
         try:
-            if self._holdings:
-                await listener.revoked(tuple(self._holdings))
+            if self._assigned:
+                await listener.revoked(tuple(self._assigned))
         finally:
-            self._holdings.clear()
+            self._assigned.clear()
             self._group.leave(self._member)
 
     def _join(self) -> None:
@@ -96,8 +96,8 @@ class EmbeddedEventReader(Holder):
         return ()
 
     def _lose(self, listener: RebalanceListener) -> None:
-        lost = tuple(self._holdings)
-        self._holdings.clear()
+        lost = tuple(self._assigned)
+        self._assigned.clear()
         if lost:
             listener.lost(lost)
 
@@ -107,19 +107,19 @@ class EmbeddedEventReader(Holder):
             await self._give_back(orders, listener)
             return
         self._seen = orders.version
-        fresh = [grant for grant in orders.held if grant.partition not in self._holdings]
+        fresh = [grant for grant in orders.held if grant.partition not in self._assigned]
         for grant in fresh:
-            self._holdings[grant.partition] = Holding(grant)
+            self._assigned[grant.partition] = PartitionPosition(grant)
         if fresh:
             listener.assigned(tuple([grant.partition for grant in fresh]))
 
     async def _give_back(self, orders: Orders, listener: RebalanceListener) -> None:
-        told = tuple([partition for partition in orders.revoke if partition in self._holdings])
+        told = tuple([partition for partition in orders.revoke if partition in self._assigned])
         member = self._member
         if told:
             await listener.revoked(told)
         for partition in told:
-            self._holdings.pop(partition, None)
+            self._assigned.pop(partition, None)
         if self._group.knows(member):  # else it was expelled or closed meanwhile, and holds nothing
             self._group.orders(member, self._seen, [each for each in orders.held if each.partition in orders.revoke])
 
@@ -127,21 +127,21 @@ class EmbeddedEventReader(Holder):
         """Each poll begins with another partition, so that a busy one does not starve the others."""
         ready = [
             (partition, each)
-            for partition, each in self._holdings.items()
+            for partition, each in self._assigned.items()
             if not each.paused and self._log.has(partition, each.position)
         ]
         if not ready:
             return []
         self._turn = (self._turn + 1) % len(ready)
         records: list[Record] = []
-        moved: list[tuple[Partition, Holding, int]] = []
-        for partition, holding in ready[self._turn :] + ready[: self._turn]:
-            if found := self._log.fetch(partition, holding.position, limit - len(records)):
+        moved: list[tuple[Partition, PartitionPosition, int]] = []
+        for partition, assigned in ready[self._turn :] + ready[: self._turn]:
+            if found := self._log.fetch(partition, assigned.position, limit - len(records)):
                 records += found
-                moved.append((partition, holding, found[-1].offset + 1))
+                moved.append((partition, assigned, found[-1].offset + 1))
         # Moved only now: a read that failed half-way passes over nothing.
-        for partition, holding, position in moved:
-            holding.position = position
+        for partition, assigned, position in moved:
+            assigned.position = position
             self._log.let_go(partition, position - 1)
         return records
 

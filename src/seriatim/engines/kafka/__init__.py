@@ -1,1 +1,1 @@
-"""The event log in Kafka. librdkafka works in threads of its own; what they say reaches the event loop in batches."""
+"""The event log in Kafka. librdkafka works in threads of its own; their reports reach the event loop in batches."""

@@ -1,4 +1,4 @@
-"""Where Kafka is, how our topics are called there, and the settings with which its clients speak to it.
+"""The address of Kafka, the prefix of a deployment's names in it, and the settings of its clients.
 
 The settings are listed in docs/spec/data.md#kafka-settings; docs/decisions/0033 says why `retries` is not among them.
 """
@@ -14,13 +14,13 @@ from seriatim.domain import limits
 from seriatim.domain.errors import InternalError
 from seriatim.engines.kafka.errors import unavailable
 
-Settings = dict[str, str | int | float | bool]
+ClientSettings = dict[str, str | int | float | bool]
 
 SCHEME = "kafka"
 
 
 class TopicMismatch(InternalError):
-    """Topics are created explicitly, and keep their number of partitions: the order of their chats depends on it."""
+    """A topic is missing or has another number of partitions. It is never changed: the order of chats depends on it."""
 
 
 class Cluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,22 +44,22 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
         """Without the options: a password may be among them."""
         return f"Cluster({self.bootstrap}, prefix={self.prefix!r})"
 
-    def name(self, topic: str) -> str:
-        """What the topic is called in Kafka."""
-        return self.prefix + topic
+    def prefixed(self, name: str) -> str:
+        """The name of a topic or group in Kafka."""
+        return self.prefix + name
 
-    def topic(self, name: str) -> str:
+    def unprefixed(self, name: str) -> str:
         return name.removeprefix(self.prefix)
 
-    def client(self, client_id: str) -> Settings:
-        """What all clients have. Errors reach us as exceptions, so only those without a caller are logged."""
-        ours: Settings = {"bootstrap.servers": self.bootstrap, "client.id": client_id, "log_level": 3}
-        return {**dict(self.options), **ours}
+    def client_settings(self, client_id: str) -> ClientSettings:
+        """Settings of all clients. Errors are raised as exceptions, so librdkafka logs only those without a caller."""
+        fixed: ClientSettings = {"bootstrap.servers": self.bootstrap, "client.id": client_id, "log_level": 3}
+        return {**dict(self.options), **fixed}
 
-    def producer(self, client_id: str) -> Settings:
+    def producer_settings(self, client_id: str) -> ClientSettings:
         """No `retries`: after a count librdkafka would drop one request of an append and send the next."""
         return {
-            **self.client(client_id),
+            **self.client_settings(client_id),
             "acks": "all",
             "enable.idempotence": True,
             "enable.gapless.guarantee": True,
@@ -73,10 +73,12 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
             "queue.buffering.max.messages": limits.KAFKA_UNSENT_EVENTS_MAX,
         }
 
-    def consumer(self, group: str, consumer_id: str, *, session_s: float, heartbeat_s: float) -> Settings:
-        """Cooperative: only the partitions that move stand still. `max.poll.records` is the reader's business."""
+    def consumer_settings(
+        self, group: str, consumer_id: str, *, session_s: float, heartbeat_s: float
+    ) -> ClientSettings:
+        """Cooperative: only the partitions that move stop. The reader itself keeps to `max.poll.records`."""
         return {
-            **self.client(consumer_id),
+            **self.client_settings(consumer_id),
             "group.id": group,
             "group.protocol": "classic",
             "partition.assignment.strategy": "cooperative-sticky",
@@ -95,7 +97,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 def check_partitions(cluster: Cluster, partitions: Mapping[str, int], *, timeout_s: float) -> None:
     """Blocks. Raises `TopicMismatch` unless every topic is there and has so many partitions."""
-    admin = AdminClient({**cluster.client("seriatim-start"), "log_level": 0})
+    admin = AdminClient({**cluster.client_settings("seriatim-start"), "log_level": 0})
     try:
         found = admin.list_topics(timeout=timeout_s)
     except KafkaException as error:
@@ -108,7 +110,7 @@ def refuse_mismatch(cluster: Cluster, partitions: Mapping[str, int], found: Mapp
     """`found`: how many partitions there are, by the names that Kafka has for topics."""
     wrong: list[str] = []
     for topic, count in partitions.items():
-        name = cluster.name(topic)
+        name = cluster.prefixed(topic)
         if name not in found:
             wrong.append(f"there is no topic {name}")
         elif found[name] != count:

@@ -1,6 +1,6 @@
-"""A reader of the event log in Kafka: what it holds, what has arrived, and its part in rebalances.
+"""A reader of the event log in Kafka: its assigned partitions, the records that have arrived, and rebalances.
 
-All of this is on the loop; `membership` has the thread. A membership that is over is replaced by a new one.
+All of this runs on the loop; `group_membership` has the thread. A membership that has ended is replaced by a new one.
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from itertools import islice
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, SeriatimError
 from seriatim.engines.kafka.cluster import Cluster
-from seriatim.engines.kafka.errors import Rebalancing, unknown
-from seriatim.engines.kafka.group_membership import Change, Membership, Read
+from seriatim.engines.kafka.errors import RebalanceInProgress, outcome_unknown
+from seriatim.engines.kafka.group_membership import GroupMembership, PendingRebalance, VersionedRecord
 from seriatim.ports.event_log import Fenced, Partition, RebalanceListener, Record
 
 
@@ -31,15 +31,15 @@ class KafkaEventReader:
     ) -> None:
         self._cluster = cluster
         self._partitions = partitions
-        self._settings = cluster.consumer(group, consumer_id, session_s=session_s, heartbeat_s=heartbeat_s)
-        self.records_passed_over = 0  # old ones, of partitions for which the group had committed nothing
+        self._settings = cluster.consumer_settings(group, consumer_id, session_s=session_s, heartbeat_s=heartbeat_s)
+        self.records_skipped = 0  # old ones, of partitions for which the group had committed nothing
         self._topics: tuple[str, ...] = ()
         self._listener: RebalanceListener | None = None
-        self._membership: Membership | None = None
-        self._is_over = False  # the membership: expelled or failed. What it held is lost
+        self._membership: GroupMembership | None = None
+        self._membership_ended = False  # expelled or failed: its partitions are lost
         self._failure: SeriatimError | None = None
-        self._change: Change | None = None
-        self._holdings: dict[Partition, _Holding] = {}
+        self._rebalance: PendingRebalance | None = None
+        self._assigned: dict[Partition, _PartitionBuffer] = {}
         self._versions = 0
         self._turn = 0
         self._polling = False
@@ -51,7 +51,7 @@ class KafkaEventReader:
                 raise InternalError(f"there is no topic {topic}; topics are created explicitly")
         self._topics = tuple(topics)
         self._listener = listener
-        self._holdings.clear()
+        self._assigned.clear()
         await self._join()
 
     async def poll(self, *, limit: int) -> Sequence[Record]:
@@ -68,66 +68,66 @@ class KafkaEventReader:
             self._polling = False
 
     async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
-        """Kafka checks the member, not the partition: a late commit of ours may still follow the next owner's.
+        """Kafka checks the member, not the partition: a late commit of this reader may follow one of the next owner.
 
         That is harmless: it covers only what was handled, and what it lowers is handled twice at worst. A commit that
         Kafka refuses because of a rebalance is repeated until the timeout: it may be the last chance to commit.
         """
-        refused: Rebalancing | None = None
+        refused: RebalanceInProgress | None = None
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
                     try:
                         return await self._commit(partition, next_offset)
-                    except Rebalancing as error:
+                    except RebalanceInProgress as error:
                         refused = error
                     await asyncio.sleep(limits.KAFKA_RETRY_BACKOFF_S)
                     refused = None
         except TimeoutError:
-            raise refused or unknown("commit") from None
+            raise refused or outcome_unknown("commit") from None
 
     async def _commit(self, partition: Partition, next_offset: int) -> None:
-        holding, membership = self._holdings.get(partition), self._membership
-        if holding is None or membership is None or self._is_over:
-            raise Fenced(f"{partition.topic}/{partition.number} is not ours")
+        assigned, membership = self._assigned.get(partition), self._membership
+        if assigned is None or membership is None or self._membership_ended:
+            raise Fenced(f"{partition.topic}/{partition.number} is not assigned to this reader")
         try:
-            await membership.commit(partition, next_offset, holding.member)
+            await membership.commit(partition, next_offset, assigned.member)
         except Fenced:
-            if self._holdings.get(partition) is holding:
-                self._end_membership()  # whoever is fenced waits to be told of the loss
+            if self._assigned.get(partition) is assigned:
+                self._end_membership()  # the next poll reports the loss to the listener
             raise
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Like `pause` and `resume` without effect on a partition that is not ours: who asks will soon be told."""
-        holding = self._holdings.get(partition)
-        if holding is not None and self._membership is not None:
-            holding.arrived.clear()
-            version, holding.version = holding.version, self._next_version()
-            self._membership.seek(partition, offset, version=version, next_version=holding.version)
+        """No effect on a partition that is not assigned, like `pause` and `resume`: its loss will be reported."""
+        assigned = self._assigned.get(partition)
+        if assigned is not None and self._membership is not None:
+            assigned.arrived.clear()
+            version, assigned.version = assigned.version, self._next_version()
+            self._membership.seek(partition, offset, version=version, next_version=assigned.version)
 
     def pause(self, partition: Partition) -> None:
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.paused = True
+        assigned = self._assigned.get(partition)
+        if assigned is not None:
+            assigned.paused = True
 
     def resume(self, partition: Partition) -> None:
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.paused = False
-            if holding.stopped and self._membership is not None:
-                holding.stopped = False
-                self._membership.resume(partition, version=holding.version)
+        assigned = self._assigned.get(partition)
+        if assigned is not None:
+            assigned.paused = False
+            if assigned.stopped and self._membership is not None:
+                assigned.stopped = False
+                self._membership.resume(partition, version=assigned.version)
             self._wake()
 
     async def close(self) -> None:
-        """A poll that still waits ends without records. If Kafka cannot be told, the session timeout does its work."""
+        """A poll that still waits ends without records. If Kafka does not answer, the session times out there."""
         listener, self._listener = self._listener, None
         self._wake()
         try:
-            if listener is not None and self._holdings and not self._is_over:
-                await listener.revoked(tuple(self._holdings))
+            if listener is not None and self._assigned and not self._membership_ended:
+                await listener.revoked(tuple(self._assigned))
         finally:
-            self._holdings.clear()
+            self._assigned.clear()
             await self.leave()
 
     # --- joining and leaving ------------------------------------------------------------------------------------------
@@ -135,17 +135,17 @@ class KafkaEventReader:
     async def _join(self) -> None:
         await self.leave()
         topics = {topic: self._partitions[topic] for topic in self._topics}
-        self._is_over, self._failure = False, None
-        self._membership = Membership(self._cluster, topics, self._settings, self)
+        self._membership_ended, self._failure = False, None
+        self._membership = GroupMembership(self._cluster, topics, self._settings, self)
         self._membership.start()
         try:
             await self._membership.opened
         except BaseException:
-            self._is_over = True
+            self._membership_ended = True
             raise
 
     async def leave(self) -> None:
-        """Ends the membership without a word to the listener, like a process that ends but says goodbye.
+        """Ends the membership without calling the listener, as when the process ends in an orderly way.
 
         A thread that hangs in a commit is left behind: it ends when Kafka answers, or with the process.
         """
@@ -155,38 +155,38 @@ class KafkaEventReader:
         membership.end()
         await asyncio.wait([membership.ended], timeout=limits.KAFKA_LEAVE_S)
         if self._membership is membership:
-            self._membership, self._change = None, None
+            self._membership, self._rebalance = None, None
 
     def _end_membership(self) -> None:
-        self._is_over = True
+        self._membership_ended = True
         self._wake()
 
-    # --- what the membership tells us ---------------------------------------------------------------------------------
+    # --- called by the membership -------------------------------------------------------------------------------------
 
-    def arrived(self, reads: Sequence[Read]) -> None:
-        for read in reads:
-            record = read.record
-            holding = self._holdings.get(record.partition)
-            if holding is None or holding.version != read.version:
+    def on_records(self, records: Sequence[VersionedRecord]) -> None:
+        for each in records:
+            record = each.record
+            assigned = self._assigned.get(record.partition)
+            if assigned is None or assigned.version != each.version:
                 continue  # it was read before a rebalance or a seek
-            holding.arrived.append(record)
+            assigned.arrived.append(record)
             if (
-                holding.paused
-                and len(holding.arrived) >= limits.KAFKA_PAUSED_RECORDS_MAX
+                assigned.paused
+                and len(assigned.arrived) >= limits.KAFKA_PAUSED_RECORDS_MAX
                 and self._membership is not None
             ):
-                holding.stopped = True
-                self._membership.pause(record.partition, version=holding.version)
+                assigned.stopped = True
+                self._membership.pause(record.partition, version=assigned.version)
         self._wake()
 
-    def changing(self, change: Change) -> None:
-        self._change = change
+    def on_rebalance(self, rebalance: PendingRebalance) -> None:
+        self._rebalance = rebalance
         self._wake()
 
-    def passed_over(self, records: int) -> None:
-        self.records_passed_over += records
+    def on_skipped(self, records: int) -> None:
+        self.records_skipped += records
 
-    def failed(self, error: SeriatimError) -> None:
+    def on_failure(self, error: SeriatimError) -> None:
         self._failure = error
         self._end_membership()
 
@@ -194,22 +194,22 @@ class KafkaEventReader:
 
     async def _poll(self, listener: RebalanceListener, limit: int) -> Sequence[Record]:
         while self._listener is listener:
-            if self._is_over or self._membership is None:
-                await self._begin_again(listener)
+            if self._membership_ended or self._membership is None:
+                await self._join_again(listener)
                 continue
-            if self._change is not None:
-                await self._obey(self._change, listener)
+            if self._rebalance is not None:
+                await self._handle_rebalance(self._rebalance, listener)
                 continue
-            records = self._take(limit)
+            records = self._take_arrived(limit)
             if records:
                 return records
-            self._membership.want(limit)
+            self._membership.request_records(limit)
             await self._sleep()
         return ()
 
-    async def _begin_again(self, listener: RebalanceListener) -> None:
-        lost = tuple(self._holdings)
-        self._holdings.clear()
+    async def _join_again(self, listener: RebalanceListener) -> None:
+        lost = tuple(self._assigned)
+        self._assigned.clear()
         if lost:
             listener.lost(lost)
         await self.leave()
@@ -218,41 +218,41 @@ class KafkaEventReader:
             raise failure
         await self._join()
 
-    async def _obey(self, change: Change, listener: RebalanceListener) -> None:
-        """If this is cut short, the rebalance waits for the next poll or for the end."""
-        if change.kind == "assigned":
-            for partition in change.partitions:
-                self._holdings[partition] = _Holding(change.member, self._next_version())
-            change.versions = {partition: self._holdings[partition].version for partition in change.partitions}
-            self._finish(change)
-            listener.assigned(tuple(change.partitions))
+    async def _handle_rebalance(self, rebalance: PendingRebalance, listener: RebalanceListener) -> None:
+        """If this is cancelled, the rebalance waits for the next poll or for the end of the membership."""
+        if rebalance.kind == "assigned":
+            for partition in rebalance.partitions:
+                self._assigned[partition] = _PartitionBuffer(rebalance.member, self._next_version())
+            rebalance.versions = {partition: self._assigned[partition].version for partition in rebalance.partitions}
+            self._release(rebalance)
+            listener.assigned(tuple(rebalance.partitions))
             return
-        ours = tuple([partition for partition in self._holdings if partition in change.partitions])
-        if change.kind == "revoked" and ours:
-            await listener.revoked(ours)
-        for partition in ours:
-            self._holdings.pop(partition, None)
-        self._finish(change)
-        if change.kind == "lost" and ours:
-            listener.lost(ours)
+        revoked = tuple([partition for partition in self._assigned if partition in rebalance.partitions])
+        if rebalance.kind == "revoked" and revoked:
+            await listener.revoked(revoked)
+        for partition in revoked:
+            self._assigned.pop(partition, None)
+        self._release(rebalance)
+        if rebalance.kind == "lost" and revoked:
+            listener.lost(revoked)
 
-    def _finish(self, change: Change) -> None:
-        if self._change is change:
-            self._change = None
+    def _release(self, rebalance: PendingRebalance) -> None:
+        if self._rebalance is rebalance:
+            self._rebalance = None
         if self._membership is not None:
-            self._membership.release(change)
+            self._membership.release(rebalance)
 
-    def _take(self, limit: int) -> Sequence[Record]:
+    def _take_arrived(self, limit: int) -> Sequence[Record]:
         """Each poll begins with another partition, so that a busy one does not starve the others."""
-        ready = [each for each in self._holdings.values() if each.arrived and not each.paused]
+        ready = [each for each in self._assigned.values() if each.arrived and not each.paused]
         if not ready:
             return ()
         self._turn = (self._turn + 1) % len(ready)
         records: list[Record] = []
-        for holding in ready[self._turn :] + ready[: self._turn]:
-            taken = list(islice(holding.arrived, limit - len(records)))
+        for assigned in ready[self._turn :] + ready[: self._turn]:
+            taken = list(islice(assigned.arrived, limit - len(records)))
             for _ in taken:
-                holding.arrived.popleft()
+                assigned.arrived.popleft()
             records += taken
         return records
 
@@ -272,8 +272,8 @@ class KafkaEventReader:
             self._waiter.set_result(None)
 
 
-class _Holding:
-    """A partition in our hands. `stopped`: Kafka was told of the pause; a short one it need not know of."""
+class _PartitionBuffer:
+    """An assigned partition. `stopped`: librdkafka was paused, too; a short pause is kept here only."""
 
     __slots__ = ("arrived", "member", "paused", "stopped", "version")
 

@@ -1,4 +1,4 @@
-"""`Trail` in Kafka: a consumer that joins no group reads one partition from a moment on."""
+"""`Trail` in Kafka: a consumer that joins no group reads one partition from a time on."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.kafka.cluster import Cluster, TopicMismatch
 from seriatim.engines.kafka.errors import unavailable
 from seriatim.engines.kafka.records import record_of
-from seriatim.engines.kafka.topic_control import quiet_admin
+from seriatim.engines.kafka.topic_control import admin_client
 from seriatim.ports.event_log import Partition, Record
 from seriatim.ports.event_trail import Trail
 
@@ -22,7 +22,7 @@ class KafkaTrail(Trail):
         self._cluster = cluster
 
     async def partitions(self, topic: str) -> int:
-        return await asyncio.to_thread(self._count, self._cluster.name(topic))
+        return await asyncio.to_thread(self._count, self._cluster.prefixed(topic))
 
     async def events(self, partition: Partition, *, since_ms: int) -> AsyncIterator[Record]:
         consumer = self._consumer("seriatim-trace")
@@ -31,27 +31,27 @@ class KafkaTrail(Trail):
             if first < end:
                 consumer.assign([self._place(partition, first)])
             loop = asyncio.get_running_loop()
-            heard = loop.time()
+            last_read_s = loop.time()
             while first < end:
                 for message in await asyncio.to_thread(_take, consumer):
                     record = record_of(self._cluster, message)
-                    heard, first = loop.time(), record.offset + 1
+                    last_read_s, first = loop.time(), record.offset + 1
                     if record.offset < end:
                         yield record
-                if loop.time() - heard > limits.INSPECTION_PATIENCE_S:
+                if loop.time() - last_read_s > limits.INSPECTION_PATIENCE_S:
                     raise ServiceUnavailable("Kafka sends no records; check the brokers")
         finally:
             await asyncio.to_thread(consumer.close)
 
     async def next_offset(self, group: str, partition: Partition) -> int | None:
-        offset = await asyncio.to_thread(self._committed, self._cluster.name(group), partition)
+        offset = await asyncio.to_thread(self._committed, self._cluster.prefixed(group), partition)
         return None if offset < 0 else offset
 
     # --- in a thread --------------------------------------------------------------------------------------------------
 
     def _count(self, name: str) -> int:
         try:
-            found = quiet_admin(self._cluster).list_topics(name, timeout=limits.KAFKA_ADMIN_S).topics
+            found = admin_client(self._cluster).list_topics(name, timeout=limits.KAFKA_ADMIN_S).topics
         except KafkaException as error:
             raise unavailable("trace", error.args[0]) from error
         if name not in found or found[name].error is not None:
@@ -83,10 +83,10 @@ class KafkaTrail(Trail):
         return int(place.offset)
 
     def _consumer(self, group: str) -> Consumer:
-        """librdkafka insists on a group; it is never joined, and nothing is committed."""
+        """librdkafka requires a group; this consumer never joins it and commits nothing."""
         return Consumer(
             {
-                **self._cluster.client("seriatim-trace"),
+                **self._cluster.client_settings("seriatim-trace"),
                 "log_level": 0,
                 "group.id": group,
                 "enable.auto.commit": False,
@@ -97,7 +97,7 @@ class KafkaTrail(Trail):
         )
 
     def _place(self, partition: Partition, offset: int | None = None) -> TopicPartition:
-        name = self._cluster.name(partition.topic)
+        name = self._cluster.prefixed(partition.topic)
         return (
             TopicPartition(name, partition.number) if offset is None else TopicPartition(name, partition.number, offset)
         )
@@ -109,7 +109,7 @@ def _take(consumer: Consumer) -> list[Message]:
     except KafkaException as error:
         raise unavailable("trace", error.args[0]) from error
     for message in messages:
-        trouble = message.error()
-        if trouble is not None and (trouble.fatal() or not trouble.retriable()):
-            raise unavailable("trace", trouble)
+        failure = message.error()
+        if failure is not None and (failure.fatal() or not failure.retriable()):
+            raise unavailable("trace", failure)
     return [message for message in messages if message.error() is None]

@@ -1,7 +1,7 @@
-"""One membership in a consumer group, and the thread it lives in: librdkafka's consumer serves one caller at a time.
+"""One membership in a consumer group, and the thread of its librdkafka consumer, which serves one caller at a time.
 
-The thread does nothing of its own accord: it reads when records are wanted, and a rebalance stands still until the
-loop has dealt with it; commits are served meanwhile. A membership ends and is replaced; it never begins again.
+The thread reads only when the loop has requested records. During a rebalance it waits until the loop has released the
+rebalance, and serves commits meanwhile. A membership that has ended is replaced by a new one; it is never restarted.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError, ServiceUnavailable
 from seriatim.engines.kafka.cluster import Cluster, refuse_mismatch
-from seriatim.engines.kafka.commits import Commits
+from seriatim.engines.kafka.commit_queue import CommitQueue
 from seriatim.engines.kafka.errors import unavailable
-from seriatim.engines.kafka.lost_offsets import pass_over_old_records
+from seriatim.engines.kafka.lost_offsets import skip_old_records
 from seriatim.engines.kafka.records import record_of
 from seriatim.ports.event_log import Partition, Record
 
 LOGGER = logging.getLogger("seriatim.kafka")
-Kind = Literal["assigned", "revoked", "lost"]
+RebalanceKind = Literal["assigned", "revoked", "lost"]
 
 
-class Change:
-    """A rebalance, which stands still until it is released. Who takes partitions says under which version."""
+class PendingRebalance:
+    """A rebalance that waits until the loop releases it. For assigned partitions the loop sets their `versions`."""
 
-    def __init__(self, kind: Kind, partitions: Sequence[Partition], member: str) -> None:
+    def __init__(self, kind: RebalanceKind, partitions: Sequence[Partition], member: str) -> None:
         self.kind = kind
         self.partitions = partitions
         self.member = member
@@ -38,233 +38,238 @@ class Change:
         self.is_released = False
 
 
-class Read(msgspec.Struct, frozen=True):
+class VersionedRecord(msgspec.Struct, frozen=True):
     """A record, and the version of its partition at the moment it was read."""
 
     record: Record
     version: int | None
 
 
-class Order(msgspec.Struct, frozen=True):
-    """Something to do to a partition, given on the loop and carried out in the thread, if it still has this version."""
+class PartitionCommand(msgspec.Struct, frozen=True):
+    """A seek, pause or resume: given on the loop, executed in the thread if the partition still has this version."""
 
     partition: Partition
     version: int
-    act: Callable[[], None]
+    execute: Callable[[], None]
 
 
-class Owner(Protocol):
-    """Who is told, on the loop."""
+class MembershipListener(Protocol):
+    """Called on the loop."""
 
-    def arrived(self, reads: Sequence[Read]) -> None: ...
+    def on_records(self, records: Sequence[VersionedRecord]) -> None: ...
 
-    def changing(self, change: Change) -> None: ...
+    def on_rebalance(self, rebalance: PendingRebalance) -> None: ...
 
-    def passed_over(self, records: int) -> None: ...
+    def on_skipped(self, records: int) -> None: ...
 
-    def failed(self, error: SeriatimError) -> None: ...
+    def on_failure(self, error: SeriatimError) -> None: ...
 
 
-class Membership:
+class GroupMembership:
     def __init__(
-        self, cluster: Cluster, partitions: Mapping[str, int], settings: Mapping[str, object], owner: Owner
+        self,
+        cluster: Cluster,
+        partitions: Mapping[str, int],
+        settings: Mapping[str, object],
+        listener: MembershipListener,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._cluster = cluster
         self._partitions = partitions
-        self._owner = owner
+        self._listener = listener
         self._consumer = Consumer(dict(settings), logger=LOGGER)
-        self._commits = Commits(cluster, self._loop)
-        self._versions: dict[Partition, int] = {}  # of the reading thread, like the rest of what it reads
-        self._bell = Condition()  # guards the four below
-        self._wanted = 0
-        self._orders: list[Order] = []
-        self._change: Change | None = None
+        self._commits = CommitQueue(cluster, self._loop)
+        self._versions: dict[Partition, int] = {}  # only the thread reads and writes it
+        self._condition = Condition()  # guards the four below
+        self._requested = 0
+        self._commands: list[PartitionCommand] = []
+        self._rebalance: PendingRebalance | None = None
         self._ending = False
         self.opened: asyncio.Future[None] = self._loop.create_future()
         self.ended: asyncio.Future[None] = self._loop.create_future()
         self._thread = Thread(target=self._run, name="kafka-consumer", daemon=True)
 
-    # --- from the loop ------------------------------------------------------------------------------------------------
+    # --- called on the loop -------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """`opened` says when the group was asked for."""
+        """`opened` is set when the consumer has subscribed to its topics."""
         self._thread.start()
 
-    def want(self, limit: int) -> None:
-        with self._bell:
-            self._wanted = limit
-            self._bell.notify()
+    def request_records(self, limit: int) -> None:
+        with self._condition:
+            self._requested = limit
+            self._condition.notify()
 
     def commit(self, partition: Partition, offset: int, member: str) -> asyncio.Future[None]:
-        with self._bell:
-            answer = self._commits.add(partition, offset, member)
+        with self._condition:
+            result = self._commits.add(partition, offset, member)
             if self._ending:
                 self._commits.refuse()
-            self._bell.notify()
-        return answer
+            self._condition.notify()
+        return result
 
-    def release(self, change: Change) -> None:
-        """The loop has dealt with it. What was given back is committed no more."""
-        if change.kind != "assigned":
-            self._commits.forget(change.partitions)
-        with self._bell:
-            change.is_released = True
-            self._bell.notify()
+    def release(self, rebalance: PendingRebalance) -> None:
+        """The loop has handled the rebalance. Commits of revoked partitions that still wait are fenced."""
+        if rebalance.kind != "assigned":
+            self._commits.fence(rebalance.partitions)
+        with self._condition:
+            rebalance.is_released = True
+            self._condition.notify()
 
     def seek(self, partition: Partition, offset: int, *, version: int, next_version: int) -> None:
-        """Of the partition at this version; what is read from then on has the next one."""
-        self._order(partition, version, lambda: self._seek(partition, offset, next_version))
+        """Of the partition at this version. Records read after the seek have `next_version`."""
+        self._command(partition, version, lambda: self._seek(partition, offset, next_version))
 
     def pause(self, partition: Partition, *, version: int) -> None:
-        self._order(partition, version, lambda: self._consumer.pause([self._place(partition)]))
+        self._command(partition, version, lambda: self._consumer.pause([self._topic_partition(partition)]))
 
     def resume(self, partition: Partition, *, version: int) -> None:
-        self._order(partition, version, lambda: self._consumer.resume([self._place(partition)]))
+        self._command(partition, version, lambda: self._consumer.resume([self._topic_partition(partition)]))
 
     def end(self) -> None:
-        """Leaves the group, without telling anybody what it held. `ended` says when that is done."""
-        with self._bell:
+        """Leaves the group without calling the listener. `ended` is set when that is done."""
+        with self._condition:
             self._ending = True
-            if self._change is not None:
-                self._change.is_released = True
-            self._bell.notify()
+            if self._rebalance is not None:
+                self._rebalance.is_released = True
+            self._condition.notify()
 
-    def _order(self, partition: Partition, version: int, act: Callable[[], None]) -> None:
-        with self._bell:
-            self._orders.append(Order(partition, version, act))
-            self._bell.notify()
+    def _command(self, partition: Partition, version: int, execute: Callable[[], None]) -> None:
+        with self._condition:
+            self._commands.append(PartitionCommand(partition, version, execute))
+            self._condition.notify()
 
     # --- in the thread ------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
             self._join()
-            self._tell(self._joined)
+            self._call_on_loop(self._joined)
             while self._serve():
                 pass
         except Exception as error:
-            self._tell(self._failed, _in_our_words(error))
+            self._call_on_loop(self._failed, _translated(error))
         finally:
-            self.end()  # from here on nobody is asked about partitions, and no commit is taken
+            self.end()  # from here on a rebalance does not wait for the loop, and no commit is accepted
             self._commits.refuse()
             self._consumer.close()
-            self._tell(self._end)
+            self._call_on_loop(self._end)
 
     def _join(self) -> None:
         found = self._consumer.list_topics(timeout=limits.GROUP_TIMEOUT_S)
         counts = {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
         refuse_mismatch(self._cluster, self._partitions, counts)
-        names = [self._cluster.name(topic) for topic in self._partitions]
+        names = [self._cluster.prefixed(topic) for topic in self._partitions]
         self._consumer.subscribe(names, on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
 
     def _serve(self) -> bool:
-        """One turn: what was ordered, commits, then one reading if records are wanted. False: it is time to end."""
-        with self._bell:
-            while not (self._wanted or self._orders or self._commits.are_waiting or self._ending):
-                self._bell.wait()
-            wanted, orders = self._wanted, self._orders
-            self._orders = []
+        """One round: commands, commits, then one read if records are requested. False: the membership ends."""
+        with self._condition:
+            while not (self._requested or self._commands or self._commits.has_pending or self._ending):
+                self._condition.wait()
+            requested, commands = self._requested, self._commands
+            self._commands = []
             if self._ending:
                 return False
-        for order in orders:
-            # Another version: the partition was revoked, and perhaps assigned again, after the order was given.
-            if self._versions.get(order.partition) == order.version:
-                order.act()
-        self._commits.perform(self._consumer)
-        reads = self._read(wanted) if wanted else []
-        if reads:
-            with self._bell:
-                self._wanted = 0
-            self._tell(self._owner.arrived, reads)
+        for command in commands:
+            # Another version: the partition was revoked, and perhaps assigned again, after the command was given.
+            if self._versions.get(command.partition) == command.version:
+                command.execute()
+        self._commits.flush(self._consumer)
+        records = self._read(requested) if requested else []
+        if records:
+            with self._condition:
+                self._requested = 0
+            self._call_on_loop(self._listener.on_records, records)
         return True
 
-    def _read(self, limit: int) -> list[Read]:
+    def _read(self, limit: int) -> list[VersionedRecord]:
         """Waits for the first record, then takes what is there. One by one: a rebalance may lie between two."""
-        reads: list[Read] = []
+        records: list[VersionedRecord] = []
         message = self._consumer.poll(limits.KAFKA_WAIT_S)
         while message is not None:
             error = message.error()
             if error is None:
                 record = record_of(self._cluster, message)
-                reads.append(Read(record, self._versions.get(record.partition)))
+                records.append(VersionedRecord(record, self._versions.get(record.partition)))
             elif error.fatal():
                 raise KafkaException(error)
             else:
-                LOGGER.warning("consumer: %s; reading goes on when it is mended", error.name())
-            if len(reads) == limit:
+                LOGGER.warning("consumer: %s; reading goes on when the broker is well again", error.name())
+            if len(records) == limit:
                 break
             message = self._consumer.poll(0)
-        return reads
+        return records
 
     def _seek(self, partition: Partition, offset: int, version: int) -> None:
-        place = self._place(partition, offset)
+        place = self._topic_partition(partition, offset)
         try:
             self._consumer.seek(place)
         except KafkaException:
-            # A partition that is just starting cannot be sought; assigned anew with an offset, it can.
+            # librdkafka refuses to seek in a partition that is just starting. Assigning it again with an offset works.
             self._consumer.incremental_unassign([place])
             self._consumer.incremental_assign([place])
         self._versions[partition] = version
 
     def _on_assign(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        change = self._change_of("assigned", places)
-        self._pass(change)
-        self._versions.update(change.versions)
-        passed_over = pass_over_old_records(consumer, places) if change.versions else 0  # else it is about to leave
-        if passed_over:
-            self._tell(self._owner.passed_over, passed_over)
+        rebalance = self._rebalance_of("assigned", places)
+        self._wait_for_release(rebalance)
+        self._versions.update(rebalance.versions)
+        skipped = skip_old_records(consumer, places) if rebalance.versions else 0  # else it is about to leave
+        if skipped:
+            self._call_on_loop(self._listener.on_skipped, skipped)
         consumer.incremental_assign(places)
-        # librdkafka keeps a pause across a revocation. The order that was to end it was dropped with the partition.
+        # librdkafka keeps a pause across a revocation. The resume command was dropped with the partition.
         consumer.resume(places)
 
     def _on_revoke(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        self._give_back("revoked", consumer, places)
+        self._unassign("revoked", consumer, places)
 
     def _on_lost(self, consumer: Consumer, places: list[TopicPartition]) -> None:
-        self._give_back("lost", consumer, places)
+        self._unassign("lost", consumer, places)
 
-    def _give_back(self, kind: Kind, consumer: Consumer, places: list[TopicPartition]) -> None:
-        change = self._change_of(kind, places)
-        self._pass(change)
-        for partition in change.partitions:
+    def _unassign(self, kind: RebalanceKind, consumer: Consumer, places: list[TopicPartition]) -> None:
+        rebalance = self._rebalance_of(kind, places)
+        self._wait_for_release(rebalance)
+        for partition in rebalance.partitions:
             self._versions.pop(partition, None)
         if self._ending:
-            # Else it would join again for what is left, and its goodbye would wait behind the others' joining.
+            # Else it would join again for the remaining partitions, and leave only after the others have joined.
             consumer.unsubscribe()
         consumer.incremental_unassign(places)
 
-    def _change_of(self, kind: Kind, places: Sequence[TopicPartition]) -> Change:
-        partitions = [Partition(self._cluster.topic(place.topic), place.partition) for place in places]
-        return Change(kind, partitions, self._consumer.memberid())
+    def _rebalance_of(self, kind: RebalanceKind, places: Sequence[TopicPartition]) -> PendingRebalance:
+        partitions = [Partition(self._cluster.unprefixed(place.topic), place.partition) for place in places]
+        return PendingRebalance(kind, partitions, self._consumer.memberid())
 
-    def _pass(self, change: Change) -> None:
-        """To the loop, and back when it is done. The group waits for us no longer than `max.poll.interval.ms`."""
-        with self._bell:
-            if self._ending or not change.partitions:
+    def _wait_for_release(self, rebalance: PendingRebalance) -> None:
+        """The loop handles the rebalance and releases it. The group waits no longer than `max.poll.interval.ms`."""
+        with self._condition:
+            if self._ending or not rebalance.partitions:
                 return
-            self._change = change
-        self._tell(self._owner.changing, change)
-        while self._waits_for(change):
-            self._commits.perform(self._consumer)
+            self._rebalance = rebalance
+        self._call_on_loop(self._listener.on_rebalance, rebalance)
+        while not self._is_released(rebalance):
+            self._commits.flush(self._consumer)
 
-    def _waits_for(self, change: Change) -> bool:
-        with self._bell:
-            while not (change.is_released or self._commits.are_waiting):
-                self._bell.wait()
-            if change.is_released:
-                self._change = None
-            return not change.is_released
+    def _is_released(self, rebalance: PendingRebalance) -> bool:
+        """Waits until the rebalance is released (True) or a commit is pending (False)."""
+        with self._condition:
+            while not (rebalance.is_released or self._commits.has_pending):
+                self._condition.wait()
+            if rebalance.is_released:
+                self._rebalance = None
+            return rebalance.is_released
 
-    def _place(self, partition: Partition, offset: int = -1001) -> TopicPartition:
-        return TopicPartition(self._cluster.name(partition.topic), partition.number, offset)
+    def _topic_partition(self, partition: Partition, offset: int = -1001) -> TopicPartition:
+        return TopicPartition(self._cluster.prefixed(partition.topic), partition.number, offset)
 
-    def _tell(self, what: Callable[..., None], *details: object) -> None:
-        # A loop that is closed asks for nothing any more: this thread was left behind.
+    def _call_on_loop(self, callback: Callable[..., None], *arguments: object) -> None:
+        # RuntimeError: the loop is closed, and this thread was left behind.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(what, *details)
+            self._loop.call_soon_threadsafe(callback, *arguments)
 
-    # --- on the loop again --------------------------------------------------------------------------------------------
+    # --- called on the loop by the thread -----------------------------------------------------------------------------
 
     def _joined(self) -> None:
         if not self.opened.done():
@@ -272,18 +277,18 @@ class Membership:
 
     def _failed(self, error: SeriatimError) -> None:
         if self.opened.done():
-            self._owner.failed(error)
+            self._listener.on_failure(error)
         else:
             self.opened.set_exception(error)
 
     def _end(self) -> None:
-        self._thread.join()  # it has nothing left to do
+        self._thread.join()  # its last act was this call
         if not self.opened.done():
             self.opened.cancel()
         self.ended.set_result(None)
 
 
-def _in_our_words(error: Exception) -> SeriatimError:
+def _translated(error: Exception) -> SeriatimError:
     if isinstance(error, SeriatimError):
         return error
     if isinstance(error, KafkaException):

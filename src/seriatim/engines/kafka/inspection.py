@@ -1,4 +1,4 @@
-"""All records of the event log in Kafka, for checkers: it joins no group and commits nothing, so nobody notices it."""
+"""All records of the event log in Kafka, for checkers: the consumer joins no group and commits nothing."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.engines.kafka.cluster import Cluster, Settings, refuse_mismatch
+from seriatim.engines.kafka.cluster import ClientSettings, Cluster, refuse_mismatch
 from seriatim.engines.kafka.errors import unavailable
 from seriatim.engines.kafka.records import record_of
 from seriatim.ports.event_log import Record
@@ -31,36 +31,36 @@ class KafkaInspection(StoredRecords):
             ) from error
 
     async def topics(self) -> Mapping[str, int]:
-        """Raises `TopicMismatch` when one of them is missing: then this is another deployment's Kafka, or none's."""
+        """Raises `TopicMismatch` when one of them is missing: then this is the wrong cluster or prefix."""
         self._counts = await asyncio.to_thread(self._find_topics)
         return self._counts
 
     async def records(self, topic: str) -> AsyncIterator[Record]:
-        stretches = await asyncio.to_thread(self._measure, topic)
-        for stretch in stretches:
-            async for message in self._read(stretch):
+        ranges = await asyncio.to_thread(self._measure, topic)
+        for range_ in ranges:
+            async for message in self._read(range_):
                 yield record_of(self._cluster, message)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._consumer.close)
 
-    async def _read(self, stretch: "_Stretch") -> AsyncIterator[Message]:
+    async def _read(self, range_: "_OffsetRange") -> AsyncIterator[Message]:
         """Ends where the log ended when it was measured, or where it ends by now if retention was faster."""
         loop = asyncio.get_running_loop()
-        self._consumer.assign([TopicPartition(stretch.name, stretch.number, stretch.first)])
-        heard, behind = loop.time(), stretch.end - 1
-        last = stretch.first - 1
-        while last < behind:
+        self._consumer.assign([TopicPartition(range_.name, range_.number, range_.first)])
+        last_read_s, final = loop.time(), range_.end - 1
+        last = range_.first - 1
+        while last < final:
             for message in await asyncio.to_thread(self._take):
-                heard = loop.time()
+                last_read_s = loop.time()
                 error = message.error()
                 if error is not None:
-                    last = max(last, _passed(error, behind))
-                elif message.partition() == stretch.number and last < behind:
+                    last = max(last, _offset_reached(error, final))
+                elif message.partition() == range_.number and last < final:
                     last = message.offset() or 0
                     yield message
-            if loop.time() - heard > limits.INSPECTION_PATIENCE_S:
-                raise ServiceUnavailable(f"{stretch.name}/{stretch.number}: Kafka sends no records; check the brokers")
+            if loop.time() - last_read_s > limits.INSPECTION_PATIENCE_S:
+                raise ServiceUnavailable(f"{range_.name}/{range_.number}: Kafka sends no records; check the brokers")
 
     # --- in a thread --------------------------------------------------------------------------------------------------
 
@@ -70,15 +70,15 @@ class KafkaInspection(StoredRecords):
         except KafkaException as error:
             raise unavailable("topics", error.args[0]) from error
         counts = {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
-        names = {topic: self._cluster.name(topic) for topic in self._topics}
-        # Any number of partitions can be looked at; whether it is the right one, `seriatim topics verify` knows.
+        names = {topic: self._cluster.prefixed(topic) for topic in self._topics}
+        # Any number of partitions can be read; `seriatim topics verify` says whether it is the right one.
         refuse_mismatch(self._cluster, {topic: counts.get(name, 1) for topic, name in names.items()}, counts)
         return {topic: counts[name] for topic, name in names.items()}
 
-    def _measure(self, topic: str) -> "list[_Stretch]":
+    def _measure(self, topic: str) -> "list[_OffsetRange]":
         """The partitions that hold anything at this moment."""
-        name = self._cluster.name(topic)
-        stretches: list[_Stretch] = []
+        name = self._cluster.prefixed(topic)
+        ranges: list[_OffsetRange] = []
         for number in range(self._counts[topic]):
             try:
                 found = self._consumer.get_watermark_offsets(TopicPartition(name, number), timeout=limits.KAFKA_ADMIN_S)
@@ -88,8 +88,8 @@ class KafkaInspection(StoredRecords):
                 raise ServiceUnavailable(f"{name}/{number}: Kafka did not say what it holds; check the brokers")
             first, end = found
             if first < end:
-                stretches.append(_Stretch(name, number, first, end))
-        return stretches
+                ranges.append(_OffsetRange(name, number, first, end))
+        return ranges
 
     def _take(self) -> list[Message]:
         try:
@@ -98,7 +98,7 @@ class KafkaInspection(StoredRecords):
             raise unavailable("records", error.args[0]) from error
 
 
-class _Stretch(msgspec.Struct, frozen=True):
+class _OffsetRange(msgspec.Struct, frozen=True):
     """The records of a partition: from `first` up to, and without, `end`."""
 
     name: str
@@ -107,12 +107,12 @@ class _Stretch(msgspec.Struct, frozen=True):
     end: int
 
 
-def _settings(cluster: Cluster) -> Settings:
-    """Quiet: whatever goes wrong is an exception. Short fetches: one that waits would hold up the next partition."""
+def _settings(cluster: Cluster) -> ClientSettings:
+    """No log: errors are raised. Short fetches: one that waits would hold up the next partition."""
     return {
-        **cluster.client("seriatim-check"),
+        **cluster.client_settings("seriatim-check"),
         "log_level": 0,
-        "group.id": cluster.name("seriatim-check"),  # librdkafka insists on one; it is never joined
+        "group.id": cluster.prefixed("seriatim-check"),  # librdkafka requires one; it is never joined
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "earliest",  # retention may remove what was about to be read
@@ -123,10 +123,10 @@ def _settings(cluster: Cluster) -> Settings:
     }
 
 
-def _passed(error: KafkaError, behind: int) -> int:
-    """Up to where an event without a record takes us: the end of a partition is behind all that was asked for."""
+def _offset_reached(error: KafkaError, final: int) -> int:
+    """The offset that an event without a record stands for: the end of the partition lies behind `final`."""
     if error.code() == KafkaError._PARTITION_EOF:
-        return behind
+        return final
     if error.fatal() or not error.retriable():
         raise unavailable("records", error)
     return -1

@@ -1,7 +1,7 @@
 """Partitions without a committed offset, of a group that begins or has lost its offsets (docs/decisions/0051).
 
 librdkafka would begin with the oldest record, which may be a week old. Such a push is of no use to a device: since then
-the probe of its gateway, or its own sync, has delivered the message.
+the head probe of its gateway, or its own sync, has delivered the message.
 """
 
 import logging
@@ -13,32 +13,34 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from seriatim.domain import limits
 
 LOGGER = logging.getLogger("seriatim.kafka")
-_LATEST, _EARLIEST = -1, -2  # instead of a timestamp, in the question for offsets
+_LATEST, _EARLIEST = -1, -2  # instead of a timestamp, in a request for offsets
 
 Place = tuple[str, int]
 
 
-def pass_over_old_records(consumer: Consumer, places: Sequence[TopicPartition]) -> int:
-    """Commits, where the group has committed nothing, the first record not older than `KAFKA_UNCOMMITTED_S`.
+def skip_old_records(consumer: Consumer, places: Sequence[TopicPartition]) -> int:
+    """CommitQueue, where the group has committed nothing, the first record not older than `KAFKA_UNCOMMITTED_S`.
 
-    Returns how many older ones the group passes over. Blocks. If Kafka does not answer, nothing is passed over: old
-    records are then pushed once more, and gateways drop what their devices have.
+    Returns how many older ones the group skips. Blocks. If Kafka does not answer, nothing is skipped: old records are
+    then pushed once more, and gateways drop what their devices have.
     """
     try:
-        return _pass_over(consumer, places)
+        return _skip(consumer, places)
     except KafkaException as error:
-        LOGGER.warning("consumer: %s; a partition without a committed offset is read whole", error.args[0].name())
+        LOGGER.warning(
+            "consumer: %s; a partition without a committed offset is read from its beginning", error.args[0].name()
+        )
         return 0
 
 
-def _pass_over(consumer: Consumer, places: Sequence[TopicPartition]) -> int:
+def _skip(consumer: Consumer, places: Sequence[TopicPartition]) -> int:
     committed = consumer.committed(
         [TopicPartition(each.topic, each.partition) for each in places], limits.GROUP_TIMEOUT_S
     )
     fresh = [(each.topic, each.partition) for each in committed if each.error is None and each.offset < 0]
     if not fresh:
         return 0
-    # The end first: no record that arrives between two questions is passed over.
+    # The end first: no record that arrives between two requests is skipped.
     ends = _offsets(consumer, fresh, _LATEST)
     young = _offsets(consumer, fresh, round((time.time() - limits.KAFKA_UNCOMMITTED_S) * 1000))
     oldest = _offsets(consumer, fresh, _EARLIEST)
@@ -49,16 +51,16 @@ def _pass_over(consumer: Consumer, places: Sequence[TopicPartition]) -> int:
     consumer.commit(
         offsets=[TopicPartition(topic, number, begin) for (topic, number), begin in late.items()], asynchronous=False
     )
-    passed_over = sum([begin - oldest[place] for place, begin in late.items()])
+    skipped = sum([begin - oldest[place] for place, begin in late.items()])
     LOGGER.error(
-        "consumer: the group has no committed offset for %d partitions, one of them %s/%d: it passes over %d records "
-        "older than %d minutes. Unless the deployment is new, offsets were lost: look at the topic __consumer_offsets",
+        "consumer: the group has no committed offset for %d partitions, one of them %s/%d: it skips %d records "
+        "older than %d minutes. Unless the deployment is new, offsets were lost: check the topic __consumer_offsets",
         len(late),
         *min(late),
-        passed_over,
+        skipped,
         limits.KAFKA_UNCOMMITTED_S // 60,
     )
-    return passed_over
+    return skipped
 
 
 def _offsets(consumer: Consumer, places: Sequence[Place], timestamp_ms: int) -> Mapping[Place, int]:

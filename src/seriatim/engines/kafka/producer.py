@@ -1,7 +1,7 @@
-"""Events on their way to Kafka: many appends at once, and of each one a prefix arrives, or all of it.
+"""Appends to Kafka: many at once, and of each append a prefix of its records arrives, or all of them.
 
-librdkafka may drop an event that is too old and then send the next one of the same append. So before it does we drop
-everything that waits, and begin again with a new producer: whoever waited repeats its append from the beginning.
+librdkafka may drop a record that is too old and then send the next one of the same append. Before it does, everything
+that waits is dropped and a new librdkafka producer is started: the callers repeat their appends from the beginning.
 """
 
 import asyncio
@@ -17,13 +17,13 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable, Throttled
 from seriatim.engines.kafka.cluster import Cluster
-from seriatim.engines.kafka.errors import unknown
+from seriatim.engines.kafka.errors import outcome_unknown
 from seriatim.ports.event_log import Headers, Partition
 
 LOGGER = logging.getLogger("seriatim.kafka")
 
 
-class Row(msgspec.Struct, frozen=True):
+class ProducerRecord(msgspec.Struct, frozen=True):
     key: bytes | None
     value: bytes
     headers: Headers = ()
@@ -35,10 +35,10 @@ class Producer:
     def __init__(self, cluster: Cluster, partitions: Mapping[str, int], client_id: str) -> None:
         self._cluster = cluster
         self._partitions = dict(partitions)
-        self._settings = cluster.producer(client_id)
-        self._old: list[_Line] = []
-        # At once and not at the first append: being given its producer id takes a line half a second.
-        self._line: _Line | None = _Line(self._settings)
+        self._settings = cluster.producer_settings(client_id)
+        self._ending: list[_ProducerInstance] = []
+        # Started here and not at the first append: librdkafka takes half a second to get its producer id.
+        self._instance: _ProducerInstance | None = _ProducerInstance(self._settings)
 
     def partition_count(self, topic: str) -> int:
         count = self._partitions.get(topic)
@@ -46,176 +46,182 @@ class Producer:
             raise InternalError(f"there is no topic {topic} here; topics are created explicitly")
         return count
 
-    async def append(self, operation: str, partition: Partition, rows: Sequence[Row], *, timeout_s: float) -> None:
-        """Returns once all rows are acknowledged by all replicas in sync. After `OutcomeUnknown` they may arrive."""
+    async def append(
+        self, operation: str, partition: Partition, records: Sequence[ProducerRecord], *, timeout_s: float
+    ) -> None:
+        """Returns once all records are acknowledged by all replicas in sync. After `OutcomeUnknown` they may arrive."""
         if timeout_s <= 0:
-            raise unknown(operation)
-        call = _Call(operation, len(rows))
-        self._current().send(call, self._cluster.name(partition.topic), partition.number, rows)
+            raise outcome_unknown(operation)
+        append = _PendingAppend(operation, len(records))
+        self._current().send(append, self._cluster.prefixed(partition.topic), partition.number, records)
         try:
             async with asyncio.timeout(timeout_s):
-                await call.answer
+                await append.result
         except TimeoutError:
-            raise unknown(operation) from None
+            raise outcome_unknown(operation) from None
 
     async def close(self, *, timeout_s: float = limits.KAFKA_GIVE_UP_S) -> None:
-        """Waits for what is on its way, but no longer than this; then it is dropped."""
-        line, self._line = self._line, None
-        if line is not None:
-            await line.drained(timeout_s)
-            line.give_up()
-            self._old.append(line)
-        for each in self._old:
+        """Waits for pending appends, but no longer than this; then they are dropped."""
+        instance, self._instance = self._instance, None
+        if instance is not None:
+            await instance.wait_until_empty(timeout_s)
+            instance.abort()
+            self._ending.append(instance)
+        for each in self._ending:
             await each.ended
-        self._old.clear()
+        self._ending.clear()
 
-    def _current(self) -> "_Line":
-        if self._line is None:
+    def _current(self) -> "_ProducerInstance":
+        if self._instance is None:
             raise ServiceUnavailable("this producer is closed")
-        if self._line.is_over:
-            self._old = [each for each in self._old if not each.ended.done()]
-            self._old.append(self._line)
-            self._line = _Line(self._settings)
-        return self._line
+        if self._instance.is_aborted:
+            self._ending = [each for each in self._ending if not each.ended.done()]
+            self._ending.append(self._instance)
+            self._instance = _ProducerInstance(self._settings)
+        return self._instance
 
 
-class _Call:
-    """One append. The thread counts its reports; everything else happens on the loop."""
+class _PendingAppend:
+    """One append. The thread counts its delivery reports; everything else happens on the loop."""
 
-    __slots__ = ("answer", "began_s", "error", "left", "operation")
+    __slots__ = ("began_s", "error", "operation", "result", "unreported")
 
-    def __init__(self, operation: str, rows: int) -> None:
+    def __init__(self, operation: str, records: int) -> None:
         loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[None] = loop.create_future()
+        self.result: asyncio.Future[None] = loop.create_future()
         self.began_s = loop.time()
         self.operation = operation
-        self.left = rows
+        self.unreported = records
         self.error: KafkaError | None = None
 
     def settle(self) -> None:
-        if self.answer.done():
-            return  # the caller left
+        if self.result.done():
+            return  # the caller was cancelled or timed out
         if self.error is None:
-            self.answer.set_result(None)
+            self.result.set_result(None)
         else:
-            self.answer.set_exception(unknown(self.operation, self.error))
+            self.result.set_exception(outcome_unknown(self.operation, self.error))
 
 
-class _Line:
-    """One producer of librdkafka and the thread that hears its reports. Once something failed on it, it is over."""
+class _ProducerInstance:
+    """One producer of librdkafka and the thread that polls its delivery reports. It is aborted by the first failure."""
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         self._loop = asyncio.get_running_loop()
-        self.is_over = False
+        self.is_aborted = False
         self._producer = confluent_kafka.Producer(dict(settings), logger=self)
-        self._waiting: dict[_Call, None] = {}  # in the order in which they began
-        self._reported: list[_Call] = []  # of the thread
-        self._alarm: asyncio.TimerHandle | None = None
+        self._pending: dict[_PendingAppend, None] = {}  # in the order in which they began
+        self._reported: list[_PendingAppend] = []  # of the thread
+        self._age_timer: asyncio.TimerHandle | None = None
         self._empty = asyncio.Event()
         self._empty.set()
         self.ended: asyncio.Future[None] = self._loop.create_future()
-        self._thread = Thread(target=self._listen, name="kafka-producer", daemon=True)
+        self._thread = Thread(target=self._run, name="kafka-producer", daemon=True)
         self._thread.start()
 
-    def send(self, call: _Call, topic: str, number: int, rows: Sequence[Row]) -> None:
-        """All rows or the first of them: a queue that is full in the middle ends the line, and with it the append."""
-        sent, report = 0, partial(self._delivered, call)
+    def send(self, append: _PendingAppend, topic: str, number: int, records: Sequence[ProducerRecord]) -> None:
+        """All records or the first of them: a queue that is full half-way aborts the instance and the append."""
+        sent, report = 0, partial(self._delivered, append)
         try:
-            for row in rows:
-                self._producer.produce(topic, row.value, row.key, number, on_delivery=report, headers=list(row.headers))
+            for each in records:
+                self._producer.produce(
+                    topic, each.value, each.key, number, on_delivery=report, headers=list(each.headers)
+                )
                 sent += 1
         except BufferError:
             if sent:
-                self.give_up()
-                raise OutcomeUnknown(f"{call.operation}: too much waits for Kafka, and a part of it was sent") from None
-            raise Throttled(f"{call.operation}: too much waits for Kafka; repeat it after a pause") from None
+                self.abort()
+                raise OutcomeUnknown(
+                    f"{append.operation}: too much waits for Kafka, and a part of it was sent"
+                ) from None
+            raise Throttled(f"{append.operation}: too much waits for Kafka; repeat it after a pause") from None
         except KafkaException as error:
-            self.give_up()
-            raise unknown(call.operation, error.args[0]) from error
-        self._waiting[call] = None
+            self.abort()
+            raise outcome_unknown(append.operation, error.args[0]) from error
+        self._pending[append] = None
         self._empty.clear()
-        if self._alarm is None:
-            self._alarm = self._loop.call_later(limits.KAFKA_GIVE_UP_S, self._look)
+        if self._age_timer is None:
+            self._age_timer = self._loop.call_later(limits.KAFKA_GIVE_UP_S, self._check_age)
 
-    async def drained(self, timeout_s: float) -> None:
-        """Returns when nothing waits, or after that time."""
+    async def wait_until_empty(self, timeout_s: float) -> None:
+        """Returns when no append is pending, or after that time."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._empty.wait()
         except TimeoutError:
             return
 
-    def give_up(self) -> None:
-        """The thread drops what waits; every caller gets an answer. What is on the wire may still arrive."""
-        self.is_over = True
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+    def abort(self) -> None:
+        """The thread drops pending records; every append gets a result. Records that were sent may still arrive."""
+        self.is_aborted = True
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+            self._age_timer = None
 
     def log(self, level: int, text: str, *details: object) -> None:
-        """What librdkafka says. That it is cross about our giving up is no news."""
-        if not self.is_over:
+        """Called by librdkafka. Its complaints about records that were dropped on purpose are left out."""
+        if not self.is_aborted:
             LOGGER.log(level, text, *details)
 
     # --- in the thread ------------------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
+    def _run(self) -> None:
         try:
-            while not self.is_over:
-                self._hear()
-                self._hand_over()
+            while not self.is_aborted:
+                self._poll()
+                self._settle_on_loop()
             self._producer.purge()
             while len(self._producer):
-                self._hear()
-            self._hand_over()
+                self._poll()
+            self._settle_on_loop()
         finally:
             self._loop.call_soon_threadsafe(self._end)
 
-    def _hear(self) -> None:
-        """Raised is only what is fatal to this line. The reports of what was lost with it come as always."""
+    def _poll(self) -> None:
+        """Only what is fatal to the producer is raised. The reports of the records lost with it follow as always."""
         try:
             self._producer.poll(limits.KAFKA_WAIT_S)
         except KafkaException:
-            self.is_over = True
-            self._loop.call_soon_threadsafe(self.give_up)
+            self.is_aborted = True
+            self._loop.call_soon_threadsafe(self.abort)
 
-    def _delivered(self, call: _Call, error: KafkaError | None, _message: Message) -> None:
-        call.left -= 1
-        call.error = call.error or error
-        if call.left == 0:
-            self._reported.append(call)
+    def _delivered(self, append: _PendingAppend, error: KafkaError | None, _message: Message) -> None:
+        append.unreported -= 1
+        append.error = append.error or error
+        if append.unreported == 0:
+            self._reported.append(append)
 
-    def _hand_over(self) -> None:
-        """All reports of a turn in one go: waking the loop costs more than a report."""
+    def _settle_on_loop(self) -> None:
+        """All appends of one poll in one call: waking the loop costs more than a report."""
         if self._reported:
             reported, self._reported = self._reported, []
             self._loop.call_soon_threadsafe(self._settle, reported)
 
-    # --- on the loop again --------------------------------------------------------------------------------------------
+    # --- called on the loop by the thread -----------------------------------------------------------------------------
 
-    def _settle(self, reported: Sequence[_Call]) -> None:
-        for call in reported:
-            self._waiting.pop(call, None)
-            call.settle()
-            if call.error is not None and not self.is_over:
-                self.give_up()
-        if not self._waiting:
+    def _settle(self, reported: Sequence[_PendingAppend]) -> None:
+        for append in reported:
+            self._pending.pop(append, None)
+            append.settle()
+            if append.error is not None and not self.is_aborted:
+                self.abort()
+        if not self._pending:
             self._empty.set()
 
-    def _look(self) -> None:
-        """Somebody waits too long: soon librdkafka would drop the events of one append one after another."""
-        self._alarm = None
-        oldest = next(iter(self._waiting), None)
+    def _check_age(self) -> None:
+        """If the oldest append waits too long, librdkafka would soon drop records of it one after another."""
+        self._age_timer = None
+        oldest = next(iter(self._pending), None)
         if oldest is None:
             return
         left_s = oldest.began_s + limits.KAFKA_GIVE_UP_S - self._loop.time()
         if left_s <= 0:
-            self.give_up()
+            self.abort()
         else:
-            self._alarm = self._loop.call_later(left_s, self._look)
+            self._age_timer = self._loop.call_later(left_s, self._check_age)
 
     def _end(self) -> None:
-        self._thread.join()  # it has nothing left to do
-        self._waiting.clear()
+        self._thread.join()  # its last act was this call
+        self._pending.clear()
         self._empty.set()
         self.ended.set_result(None)

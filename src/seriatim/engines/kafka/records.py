@@ -1,4 +1,4 @@
-"""A record as librdkafka hands it over, in our words."""
+"""A message of librdkafka as a `Record` of the port."""
 
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ def record_of(cluster: Cluster, message: Message) -> Record:
     """Of a message that is no error."""
     _, timestamp_ms = message.timestamp()
     return Record(
-        partition=Partition(cluster.topic(_known(message.topic())), _known(message.partition())),
+        partition=Partition(cluster.unprefixed(_known(message.topic())), _known(message.partition())),
         offset=_known(message.offset()),
         key=message.key(),
         value=message.value(),
@@ -24,7 +24,7 @@ def record_of(cluster: Cluster, message: Message) -> Record:
 
 
 def _known(value: T | None) -> T:
-    """Every record that was read has a place."""
+    """Every record that was read has a topic, a partition and an offset."""
     assert value is not None
     return value
 

@@ -1,4 +1,4 @@
-"""Topics, for operators: questions to Kafka that no plane asks."""
+"""`TopicControl` on Kafka, for operators: no plane creates or changes topics."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 
 from seriatim.engines.kafka.cluster import Cluster
-from seriatim.engines.kafka.errors import unavailable, unknown
+from seriatim.engines.kafka.errors import outcome_unknown, unavailable
 from seriatim.ports.topics import Topic
 
 T = TypeVar("T")
@@ -27,7 +27,7 @@ class KafkaTopicControl:
     """Implements `TopicControl`."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self._admin = quiet_admin(cluster)
+        self._admin = admin_client(cluster)
 
     async def describe(self, names: Sequence[str], *, timeout_s: float) -> Mapping[str, Topic]:
         found = await self._metadata(timeout_s)
@@ -44,16 +44,16 @@ class KafkaTopicControl:
         }
 
     async def defaults(self, *, timeout_s: float) -> Mapping[str, str]:
-        """Of the first broker: they are deployed alike, or else more is wrong than a setting."""
+        """Of the first broker: all are deployed with the same settings."""
         found = await self._metadata(timeout_s)
         broker = str(min(found.brokers))
         return (await self._settings(ResourceType.BROKER, [broker], timeout_s))[broker]
 
     async def create(self, topic: Topic, *, timeout_s: float) -> None:
         new = NewTopic(topic.name, topic.partitions, topic.replicas, config=dict(topic.settings))
-        (made,) = self._admin.create_topics([new], operation_timeout=timeout_s).values()
+        (created,) = self._admin.create_topics([new], operation_timeout=timeout_s).values()
         try:
-            await _answer("create", made, timeout_s)
+            await _result("create", created, timeout_s)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise unavailable("create", error.args[0]) from error
@@ -65,7 +65,7 @@ class KafkaTopicControl:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic.name, incremental_configs=entries)
         (changed,) = self._admin.incremental_alter_configs([resource]).values()
-        await answered("adjust", changed, timeout_s)
+        await admin_result("adjust", changed, timeout_s)
 
     async def _metadata(self, timeout_s: float) -> ClusterMetadata:
         try:
@@ -78,27 +78,29 @@ class KafkaTopicControl:
     ) -> Mapping[str, Mapping[str, str]]:
         if not names:
             return {}
-        asked = self._admin.describe_configs([ConfigResource(kind, name) for name in names])
-        answers = {resource.name: await answered("describe", each, timeout_s) for resource, each in asked.items()}
+        requests = self._admin.describe_configs([ConfigResource(kind, name) for name in names])
+        answers = {
+            resource.name: await admin_result("describe", each, timeout_s) for resource, each in requests.items()
+        }
         return {name: {entry.name: str(entry.value) for entry in each.values()} for name, each in answers.items()}
 
 
-def quiet_admin(cluster: Cluster) -> AdminClient:
-    """Quiet: whatever goes wrong is an exception."""
-    return AdminClient({**cluster.client("seriatim-control"), "log_level": 0})
+def admin_client(cluster: Cluster) -> AdminClient:
+    """Without a log of its own: errors are raised."""
+    return AdminClient({**cluster.client_settings("seriatim-control"), "log_level": 0})
 
 
-async def answered(operation: str, asked: "Future[T]", timeout_s: float) -> T:
+async def admin_result(operation: str, request: "Future[T]", timeout_s: float) -> T:
     try:
-        return await _answer(operation, asked, timeout_s)
+        return await _result(operation, request, timeout_s)
     except KafkaException as error:
         raise unavailable(operation, error.args[0]) from error
 
 
-async def _answer(operation: str, asked: "Future[T]", timeout_s: float) -> T:
-    answer: Awaitable[T] = asyncio.wrap_future(asked)
+async def _result(operation: str, request: "Future[T]", timeout_s: float) -> T:
+    result: Awaitable[T] = asyncio.wrap_future(request)
     try:
         async with asyncio.timeout(timeout_s):
-            return await answer
+            return await result
     except TimeoutError:
-        raise unknown(operation) from None
+        raise outcome_unknown(operation) from None

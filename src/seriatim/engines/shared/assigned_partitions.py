@@ -1,10 +1,12 @@
-"""What a reader of an event log holds: its partitions, how far it has read each, and which of them rest."""
+"""The partitions assigned to a reader of an event log: how far each has been read, and which are paused."""
 
 from seriatim.engines.shared.consumer_group import Grant
 from seriatim.ports.event_log import Fenced, Partition
 
 
-class Holding:
+class PartitionPosition:
+    """`position` is the offset of the next record to read."""
+
     __slots__ = ("grant", "paused", "position")
 
     def __init__(self, grant: Grant) -> None:
@@ -13,34 +15,34 @@ class Holding:
         self.paused = False
 
 
-class Holder:
+class AssignedPartitions:
     """The part of an `EventReader` that every engine with a coordinator does alike. `_wake` ends a waiting poll."""
 
-    _holdings: dict[Partition, Holding]
+    _assigned: dict[Partition, PartitionPosition]
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Like `pause` and `resume` without effect on a partition that is not ours: who asks will soon be told."""
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.position = offset
+        """No effect on a partition that is not assigned, like `pause` and `resume`: its loss will be reported."""
+        assigned = self._assigned.get(partition)
+        if assigned is not None:
+            assigned.position = offset
             self._wake()
 
     def pause(self, partition: Partition) -> None:
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.paused = True
+        assigned = self._assigned.get(partition)
+        if assigned is not None:
+            assigned.paused = True
 
     def resume(self, partition: Partition) -> None:
-        holding = self._holdings.get(partition)
-        if holding is not None:
-            holding.paused = False
+        assigned = self._assigned.get(partition)
+        if assigned is not None:
+            assigned.paused = False
             self._wake()
 
-    def _held(self, partition: Partition) -> Holding:
-        holding = self._holdings.get(partition)
-        if holding is None:
-            raise Fenced(f"{partition.topic}/{partition.number} is not ours")
-        return holding
+    def _require_assigned(self, partition: Partition) -> PartitionPosition:
+        assigned = self._assigned.get(partition)
+        if assigned is None:
+            raise Fenced(f"{partition.topic}/{partition.number} is not assigned to this reader")
+        return assigned
 
     def _wake(self) -> None:
         raise AssertionError("a reader knows how its own poll waits")

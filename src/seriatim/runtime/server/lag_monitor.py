@@ -6,7 +6,7 @@ from typing import Protocol
 
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
-from seriatim.engines.kafka.lag import LogState
+from seriatim.engines.kafka.lag import EventLogState
 from seriatim.ports.clock import Clock
 from seriatim.runtime.telemetry.logs import ThrottledLogger
 from seriatim.runtime.wiring.engine_set import NO_BACKLOG, Backlog
@@ -15,7 +15,7 @@ _log = logging.getLogger("seriatim")
 
 
 class LagSource(Protocol):
-    async def look(self, *, timeout_s: float) -> LogState: ...
+    async def read(self, *, timeout_s: float) -> EventLogState: ...
 
 
 class LagMonitor:
@@ -23,7 +23,7 @@ class LagMonitor:
 
     def __init__(self, log: LagSource, clock: Clock) -> None:
         self.backlog: Backlog = NO_BACKLOG
-        self.answers = True  # until the first question says otherwise
+        self.answers = True  # until the first request fails
         self._log = log
         self._clock = clock
         self._throttled = ThrottledLogger(_log, every_s=60.0)
@@ -31,7 +31,7 @@ class LagMonitor:
     async def run(self) -> None:
         while True:
             try:
-                found = await self._log.look(timeout_s=limits.KAFKA_LAG_S)
+                found = await self._log.read(timeout_s=limits.KAFKA_LAG_S)
                 self.backlog, self.answers = self._backlog(found), True
             except SeriatimError as error:
                 # An old number would look like a fine one.
@@ -39,7 +39,7 @@ class LagMonitor:
                 self._throttled.log(logging.WARNING, "lag_unknown", error=error.message)
             await asyncio.sleep(limits.KAFKA_LAG_EVERY_S if self.answers else limits.KAFKA_LAG_RETRY_S)
 
-    def _backlog(self, found: LogState) -> Backlog:
+    def _backlog(self, found: EventLogState) -> Backlog:
         waited_ms = 0 if found.oldest_ms is None else self._clock.now_ms() - found.oldest_ms
         return Backlog(
             lag_records=found.lag,

@@ -39,7 +39,7 @@ def redis_counters(dialer: Dialer, client: RedisClient) -> Sequence[EngineCounte
 
 def kafka_counters(reader: KafkaEventReader) -> Sequence[EngineCounter]:
     text = "Old events that fanout did not push because the group had no committed offset"
-    return (_number("kafka_records_passed_over", text, reader.records_passed_over),)
+    return (_number("kafka_records_passed_over", text, reader.records_skipped),)
 
 
 def push_counters(subscriber: RedisPushSubscriber) -> Sequence[EngineCounter]:

@@ -47,9 +47,9 @@ try:
     from seriatim.engines.grpc.durability import RpcDurability
     from seriatim.engines.grpc.server import DurabilityServer
     from seriatim.engines.kafka.cluster import Cluster, check_partitions
-    from seriatim.engines.kafka.errors import NotAllowed
-    from seriatim.engines.kafka.event_log import KafkaDeadLetterWriter, KafkaEventWriter
+    from seriatim.engines.kafka.errors import NotAuthorized
     from seriatim.engines.kafka.event_reader import KafkaEventReader
+    from seriatim.engines.kafka.event_writer import KafkaDeadLetterWriter, KafkaEventWriter
     from seriatim.engines.kafka.lag import KafkaLag
     from seriatim.engines.kafka.producer import Producer
     from seriatim.engines.kafka.topic_control import KafkaTopicControl
@@ -139,7 +139,7 @@ class DistributedEngineSet(EngineSet):
         )
 
     def fanout_ports(self, group: str, consumer_id: str) -> FanoutPorts:
-        group = self._kafka.name(group)  # two installations on one Kafka are two groups, too
+        group = self._kafka.prefixed(group)  # two installations on one Kafka are two groups, too
         topics = _topics(MESSAGES, MEMBERSHIPS)
         self._lag = LagMonitor(KafkaLag(self._kafka, topics, group, dead_letters=PARTITIONS[DEAD_LETTERS]), self._clock)
         self.parts.append(("lag", self._lag.run))
@@ -215,7 +215,7 @@ class DistributedEngineSet(EngineSet):
     async def _refuse_fragile_topics(self) -> None:
         try:
             found = await weaknesses(KafkaTopicControl(self._kafka), prefix=self._kafka.prefix)
-        except NotAllowed as error:
+        except NotAuthorized as error:
             step = "allow DescribeConfigs on the topics, or run `seriatim topics verify` with other rights"
             log_event(_log, logging.WARNING, "topics_not_checked", error=error.message, next_step=step)
             return

@@ -280,15 +280,15 @@ def pause_outlives_assignment() -> Sequence[Patch]:
 
     def note(self: MemoryEventReader) -> set[Partition]:
         kept = paused.setdefault(self, set())
-        kept.update([partition for partition, holding in self._holdings.items() if holding.paused])
+        kept.update([partition for partition, assigned in self._assigned.items() if assigned.paused])
         return kept
 
     async def obey_and_keep(self: MemoryEventReader, orders: Orders, listener: RebalanceListener) -> None:
-        kept, before = note(self), dict(self._holdings)
+        kept, before = note(self), dict(self._assigned)
         await obey(self, orders, listener)
-        for partition, holding in self._holdings.items():
-            if before.get(partition) is not holding:
-                holding.paused = partition in kept
+        for partition, assigned in self._assigned.items():
+            if before.get(partition) is not assigned:
+                assigned.paused = partition in kept
 
     def lose_and_keep(self: MemoryEventReader, listener: RebalanceListener) -> None:
         note(self)

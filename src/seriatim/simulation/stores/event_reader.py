@@ -12,13 +12,13 @@ from functools import partial
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, ServiceUnavailable
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.engines.shared.assigned_partitions import Holder, Holding
+from seriatim.engines.shared.assigned_partitions import AssignedPartitions, PartitionPosition
 from seriatim.engines.shared.consumer_group import Grant, MemberKey, Orders
 from seriatim.ports.event_log import Partition, RebalanceListener, Record
 from seriatim.simulation.stores.event_log import MemoryBroker, PollRequest
 
 
-class MemoryEventReader(Holder):
+class MemoryEventReader(AssignedPartitions):
     """Implements `EventReader`."""
 
     def __init__(self, broker: MemoryBroker, wire: Wire, group: str, consumer_id: str) -> None:
@@ -28,7 +28,7 @@ class MemoryEventReader(Holder):
         self._member = MemberKey(consumer_id, broker.new_reader_number(), 0)
         self._topics: tuple[str, ...] = ()
         self._listener: RebalanceListener | None = None
-        self._holdings: dict[Partition, Holding] = {}
+        self._assigned: dict[Partition, PartitionPosition] = {}
         self._released: list[Grant] = []
         self._seen = 0
         self._turn = 0
@@ -42,7 +42,7 @@ class MemoryEventReader(Holder):
             self._broker.partition_count(topic)
         self._topics = tuple(topics)
         self._listener = listener
-        self._holdings.clear()
+        self._assigned.clear()
         self._released.clear()
         await self._join()
 
@@ -59,9 +59,9 @@ class MemoryEventReader(Holder):
             self._polling = False
 
     async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
-        holding = self._held(partition)
+        assigned = self._require_assigned(partition)
         self._commits += 1
-        apply = partial(self._broker.commit, self._group, self._member, holding.grant, next_offset, self._commits)
+        apply = partial(self._broker.commit, self._group, self._member, assigned.grant, next_offset, self._commits)
         await self._wire.call("commit", apply, timeout_s=timeout_s)
 
     async def close(self) -> None:
@@ -71,10 +71,10 @@ class MemoryEventReader(Holder):
             return
         self._wake()
         try:
-            if self._holdings:
-                await listener.revoked(tuple(self._holdings))
+            if self._assigned:
+                await listener.revoked(tuple(self._assigned))
         finally:
-            self._holdings.clear()
+            self._assigned.clear()
             apply = partial(self._broker.group(self._group).leave, self._member)
             with suppress(ServiceUnavailable):
                 await self._wire.call("leave", apply, timeout_s=limits.GROUP_TIMEOUT_S)
@@ -115,36 +115,36 @@ class MemoryEventReader(Holder):
 
     def _positions(self) -> tuple[tuple[Partition, int], ...]:
         """Each poll begins with another partition, so that a busy one does not starve the others."""
-        ready = [(partition, each.position) for partition, each in self._holdings.items() if not each.paused]
+        ready = [(partition, each.position) for partition, each in self._assigned.items() if not each.paused]
         if not ready:
             return ()
         self._turn = (self._turn + 1) % len(ready)
         return tuple(ready[self._turn :] + ready[: self._turn])
 
     def _lose(self, listener: RebalanceListener) -> None:
-        lost = tuple(self._holdings)
-        self._holdings.clear()
+        lost = tuple(self._assigned)
+        self._assigned.clear()
         self._released.clear()
         if lost:
             listener.lost(lost)
 
     async def _obey(self, orders: Orders, listener: RebalanceListener) -> None:
         """First gives back, then takes: what an answer grants may be gone by the time a revocation is finished."""
-        revoked = tuple([partition for partition in orders.revoke if partition in self._holdings])
+        revoked = tuple([partition for partition in orders.revoke if partition in self._assigned])
         if revoked:
             await listener.revoked(revoked)
             for partition in revoked:
-                holding = self._holdings.pop(partition, None)
-                if holding is not None:  # else the reader was closed meanwhile
-                    self._released.append(holding.grant)
+                assigned = self._assigned.pop(partition, None)
+                if assigned is not None:  # else the reader was closed meanwhile
+                    self._released.append(assigned.grant)
             return
         fresh: list[Partition] = []
         for grant in orders.held:
             if grant.partition in orders.revoke:
                 # Granted and withdrawn before we heard of it; nobody else can give it back.
                 self._released.append(grant)
-            elif grant.partition not in self._holdings:
-                self._holdings[grant.partition] = Holding(grant)
+            elif grant.partition not in self._assigned:
+                self._assigned[grant.partition] = PartitionPosition(grant)
                 fresh.append(grant.partition)
         self._seen = orders.version
         if fresh:
@@ -156,9 +156,9 @@ class MemoryEventReader(Holder):
         records: list[Record] = []
         for batch in batches:
             partition = batch[0].partition
-            holding = self._holdings.get(partition)
-            if holding is not None and not holding.paused and holding.position == asked[partition]:
-                holding.position += len(batch)
+            assigned = self._assigned.get(partition)
+            if assigned is not None and not assigned.paused and assigned.position == asked[partition]:
+                assigned.position += len(batch)
                 records.extend(batch)
         return records
 
