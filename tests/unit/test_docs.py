@@ -8,7 +8,7 @@ import pytest
 
 from seriatim.domain import errors
 from seriatim.domain.errors import SeriatimError
-from seriatim.protocol.asyncapi import ERROR_CODES
+from seriatim.protocol.asyncapi import ERROR_CODES, frame_types
 from seriatim.protocol.frames import CloseReason
 from tests.support.metric_names import DISTRIBUTED, ENGINES, OURS, PRESENT
 
@@ -40,6 +40,12 @@ def test_the_guide_for_clients_names_every_close_reason_with_its_code() -> None:
 
 def test_the_guide_for_clients_names_every_error_of_the_socket() -> None:
     assert [code for code in ERROR_CODES if f"`{code}`" not in CLIENTS] == []
+
+
+def test_the_specification_and_the_guide_for_clients_name_every_frame() -> None:
+    websocket = (ROOT / "docs" / "spec" / "websocket.md").read_text(encoding="utf-8")
+    assert [name for name in frame_types() if f"{{\"type\":\"{name}\"" not in websocket] == []
+    assert [name for name in frame_types() if f"`{name}`" not in CLIENTS] == []
 
 
 def test_the_guide_for_clients_says_of_every_http_status_whether_to_repeat() -> None:

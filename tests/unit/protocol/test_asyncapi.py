@@ -11,10 +11,10 @@ import pytest
 import seriatim.domain.errors as errors
 from seriatim.protocol.asyncapi import ERROR_CODES, document, frame_types
 from seriatim.protocol.codec import decode_client_frame
-from seriatim.protocol.frames import CloseReason
+from seriatim.protocol.frames import ClientFrame, CloseReason
 
 DOCUMENT: Any = msgspec.json.decode(msgspec.json.encode(document("1.2.3")))
-CLIENT_FRAMES = ("send_message", "ack", "sync_request", "heartbeat")
+CLIENT_FRAMES = tuple(str(each.__struct_config__.tag) for each in ClientFrame.__args__)
 
 
 def schema_of(name: str) -> Any:

@@ -6,6 +6,7 @@ Frames bound for the socket in one turn of the loop leave in one write. One time
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import assert_never
 
 from msgspec import UNSET, UnsetType
 
@@ -223,6 +224,8 @@ class Connection:
                     self.close(action.reason)
                 case Ignored():
                     self._services.observe.unknown_frame(action.type)
+                case _:
+                    assert_never(action)
 
     def _sync(self, request: SyncRequest) -> None:
         if self._admit(echo(request)):
