@@ -1,11 +1,17 @@
 """The pages keep up with the code: links lead somewhere, and what must be listed is listed."""
 
+import importlib
+import inspect
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from seriatim import api
+from seriatim.api.core.route import Route
 from seriatim.domain import errors
 from seriatim.domain.errors import SeriatimError
 from seriatim.protocol.asyncapi import ERROR_CODES, frame_types
@@ -44,8 +50,15 @@ def test_the_guide_for_clients_names_every_error_of_the_socket() -> None:
 
 def test_the_specification_and_the_guide_for_clients_name_every_frame() -> None:
     websocket = (ROOT / "docs" / "spec" / "websocket.md").read_text(encoding="utf-8")
-    assert [name for name in frame_types() if f"{{\"type\":\"{name}\"" not in websocket] == []
+    assert [name for name in frame_types() if f'{{"type":"{name}"' not in websocket] == []
     assert [name for name in frame_types() if f"`{name}`" not in CLIENTS] == []
+
+
+def test_the_specification_names_every_route() -> None:
+    rest = _unnamed((ROOT / "docs" / "spec" / "rest.md").read_text(encoding="utf-8"))
+    named = [_unnamed(f"{route.method} {route.path}") for route in _routes()]
+    assert len(named) > 20
+    assert [each for each in named if not re.search(rf"{re.escape(each)}(?![\w/{{-])", rest)] == []
 
 
 def test_the_guide_for_clients_says_of_every_http_status_whether_to_repeat() -> None:
@@ -57,6 +70,17 @@ def test_the_guide_for_clients_says_of_every_http_status_whether_to_repeat() -> 
 def test_the_guide_for_operators_names_every_metric_of_the_specification() -> None:
     names = [name.removesuffix("_bucket") for name in (*PRESENT, *OURS, *DISTRIBUTED, *ENGINES)]
     assert [name for name in names if f"`{name}`" not in OPERATING] == []
+
+
+def _unnamed(text: str) -> str:
+    """Parameters of paths have shorter names in the text."""
+    return re.sub(r"\{\w+\}", "{}", text)
+
+
+def _routes() -> Iterator[Route]:
+    for each in pkgutil.iter_modules(api.__path__):
+        if make := getattr(importlib.import_module(f"seriatim.api.{each.name}"), "routes", None):
+            yield from make(*(Mock() for _ in inspect.signature(make).parameters))
 
 
 def _broken_links(page: Path) -> Iterator[str]:
