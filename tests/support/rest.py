@@ -1,22 +1,20 @@
-"""The REST edge in one process, on memory engines and real keys, with a clock that the test moves.
+"""The REST API in one process, on memory engines and real keys, with a clock that the test moves.
 
-`RestBench` is the server; `Rest` is a client that calls the ASGI application directly, without sockets.
+`RestServer` is the server; `RestClient` that calls the ASGI application directly, without sockets.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from seriatim.api import auth, sessions, users
-from seriatim.api.auth import AuthResource
-from seriatim.api.core.app import RestApp, build_app
+from seriatim.api.app import ApiDependencies, build_app, build_routes
 from seriatim.api.core.observer import ApiObserver
 from seriatim.api.core.route import Route
-from seriatim.api.otp import Codes
-from seriatim.api.sessions import SessionResource, SessionRevoker, SocketCloser
-from seriatim.api.users import UserResource
+from seriatim.api.core.router import RestApp
+from seriatim.durability.ingest import Ingest
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.code_sender import new_code
 from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
@@ -28,7 +26,16 @@ from seriatim.engines.keys.authenticator import KeyAuthenticator
 from seriatim.engines.keys.key_folder import KeyFolder
 from seriatim.engines.keys.secrets import KeySecrets
 from seriatim.engines.keys.tokens import Rs256Signer
+from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES
+from seriatim.services.membership import MembershipService
+from seriatim.services.otp import OtpService
+from seriatim.services.sessions import SessionRevoker, SocketCloser
+from seriatim.services.sign_in import SignInService
 from seriatim.simulation.stores.accounts import MemoryAccounts
+from seriatim.simulation.stores.catalog import MemoryCatalog
+from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
+from seriatim.simulation.stores.message_log import MemoryMessageLog
+from seriatim.simulation.stores.request_keys import MemoryRequestKeys
 from seriatim.simulation.stores.tables import MemoryStore
 from tests.support.manual_clock import ManualClock
 
@@ -40,7 +47,7 @@ OTHER_DEVICE = "11111111-2222-4333-8444-555555555555"
 _MADE: list[KeyFolder] = []  # a key takes a tenth of a second to make, so all tests of a process share one
 
 
-class Postman:
+class RecordingCodeSender:
     """Implements `CodeSender`: keeps what it was given, or fails."""
 
     def __init__(self) -> None:
@@ -53,8 +60,8 @@ class Postman:
         self.codes.append((phone_number, code))
 
 
-class Notes(ApiObserver):
-    """Keeps what the edge told."""
+class RecordingApiObserver(ApiObserver):
+    """Keeps what the REST API reported."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, int]] = []
@@ -90,8 +97,8 @@ def shared_keys(folder: Path, clock: SystemClock) -> KeyFolder:
     return _MADE[0]
 
 
-class RestBench:
-    """Everything that the sign-in half of the REST edge stands on. Close it, or codes on their way are left running."""
+class RestServer:
+    """The REST API on memory stores, wired by the same functions as the server. `close` ends its code deliveries."""
 
     def __init__(self, folder: Path, *, reuse_leeway_s: int = 0) -> None:
         self.clock = ManualClock()
@@ -107,62 +114,78 @@ class RestBench:
         self.directory = MemoryDirectory(self.registry, self.wire, self.clock.now_ms)
         self.channels = MemoryChannels()
         self.push = MemoryPush(self.channels, self.wire)
-        self.postman = Postman()
-        self.notes = Notes()
+        self.code_sender = RecordingCodeSender()
+        self.observed = RecordingApiObserver()
         self.checks: dict[str, bool] = {"store": True}
         self.authenticator = KeyAuthenticator(self.keys, self.revocations, self.accounts, self.clock)
-        self.revoker = SessionRevoker(self.accounts, self.revocations, SocketCloser(self.directory, self.push))
-        self.codes = Codes(
+        self.otp = OtpService(
             accounts=self.accounts,
             secrets=self.secrets,
-            sender=self.postman,
+            sender=self.code_sender,
             new_code=new_code,
             clock=self.clock,
-            observe=self.notes,
+            observe=self.observed,
         )
-        self.auth = AuthResource(
-            accounts=self.accounts,
-            secrets=self.secrets,
-            signer=self.signer,
-            authenticator=self.authenticator,
-            revoker=self.revoker,
-            clock=self.clock,
-            observe=self.notes,
-            reuse_leeway_s=reuse_leeway_s,
-        )
+        self.dependencies = self._dependencies(reuse_leeway_s)
 
     def routes(self) -> list[Route]:
-        return [
-            *auth.routes(self.codes, self.auth),
-            *users.routes(UserResource(self.accounts, self.clock, self.notes)),
-            *sessions.routes(SessionResource(self.accounts, self.revoker, self.clock)),
-        ]
+        return build_routes(self.dependencies)
 
     def app(self, more: Sequence[Route] = (), **options: Any) -> RestApp:
+        """`options` are those of `build_app`, or `ready` and `quotas` to put in the place of this server's own."""
+        replaced = {name: options.pop(name) for name in ("ready", "quotas") if name in options}
+        return build_app(replace(self.dependencies, **replaced), [*self.routes(), *more], **options)
+
+    def client(self, more: Sequence[Route] = (), **options: Any) -> "RestClient":
+        return RestClient(self.app(more, **options), self)
+
+    def _dependencies(self, reuse_leeway_s: int) -> ApiDependencies:
+        log, catalog = MemoryMessageLog(self.store, self.wire), MemoryCatalog(self.store, self.wire)
+        broker = MemoryBroker({MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1})
+        events = MemoryEventWriter(broker, self.wire, self.clock.now_ms)
+        ingest = Ingest(log=log, events=events, clock=self.clock, producer_id="one")
+        revoker = SessionRevoker(self.accounts, self.revocations, SocketCloser(self.directory, self.push))
+
         async def ready() -> Mapping[str, bool]:
             return self.checks
 
-        given = {
-            "authenticator": self.authenticator,
-            "quotas": self.quotas,
-            "accounts": self.accounts,
-            "clock": self.clock,
-            "observe": self.notes,
-            "ready": ready,
-            **options,
-        }
-        return build_app([*self.routes(), *more], **given)
-
-    def client(self, more: Sequence[Route] = (), **options: Any) -> "Rest":
-        return Rest(self.app(more, **options), self)
+        return ApiDependencies(
+            accounts=self.accounts,
+            catalog=catalog,
+            delivery=log,
+            durability=ingest,
+            history=ingest,
+            request_keys=MemoryRequestKeys(self.store, self.wire),
+            quotas=self.quotas,
+            secrets=self.secrets,
+            authenticator=self.authenticator,
+            memberships=MembershipService(
+                catalog=catalog, events=events, directory=self.directory, clock=self.clock, producer_id="one"
+            ),
+            otp=self.otp,
+            sign_in=SignInService(
+                accounts=self.accounts,
+                secrets=self.secrets,
+                signer=self.signer,
+                authenticator=self.authenticator,
+                revoker=revoker,
+                clock=self.clock,
+                observe=self.observed,
+                reuse_leeway_s=reuse_leeway_s,
+            ),
+            revoker=revoker,
+            ready=ready,
+            clock=self.clock,
+            observe=self.observed,
+        )
 
     async def delivered_code(self) -> str:
         """The newest code, once it is delivered."""
-        await self.codes.settled()
-        return self.postman.codes[-1][1]
+        await self.otp.settled()
+        return self.code_sender.codes[-1][1]
 
     async def close(self) -> None:
-        await self.codes.close()
+        await self.otp.close()
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -193,12 +216,12 @@ class Reply(msgspec.Struct, frozen=True):
         return only["field"], only["code"]
 
 
-class Rest:
+class RestClient:
     """A client. `ip` is where its requests come from."""
 
-    def __init__(self, app: RestApp, bench: RestBench, ip: str = "192.0.2.1") -> None:
+    def __init__(self, app: RestApp, server: RestServer, ip: str = "192.0.2.1") -> None:
         self.app = app
-        self.bench = bench
+        self.server = server
         self.ip = ip
 
     async def __call__(
@@ -227,9 +250,9 @@ class Rest:
 
     async def sign_in(self, phone: str = PHONE, device: str = DEVICE) -> Any:
         """The whole answer's data: user, session, tokens. A second passes, so that sessions differ in age."""
-        self.bench.clock.advance(1)
+        self.server.clock.advance(1)
         await self("POST", "auth/request-otp", {"phone_number": phone})
-        code = await self.bench.delivered_code()
+        code = await self.server.delivered_code()
         return (await self.verify(code, phone, device)).data
 
     async def verify(self, code: str, phone: str = PHONE, device: str = DEVICE) -> Reply:

@@ -1,54 +1,104 @@
-"""Signing in, staying signed in, signing out (docs/spec/rest.md#signing-in).
+"""Signing in, refreshing and signing out over REST (docs/spec/rest.md#signing-in). The rules are `services.sign_in`'s.
 
-A code is spent exactly when a session is made (R17). An attempt is counted before the code is compared, so that
-guessing costs tries whatever else goes wrong.
+A request for a code gets the same answer whether or not a user has that number.
 """
 
+import hashlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from seriatim.api.auth_bodies import (
-    LogoutRequest,
-    Refreshed,
-    RefreshRequest,
-    SignedIn,
-    SignInRequest,
-    TokenPair,
-    device_of,
-    session_view,
-    user_view,
-)
+import msgspec
+from msgspec import Meta
+
 from seriatim.api.core.dispatch import bearer_token
-from seriatim.api.core.observer import ApiObserver
+from seriatim.api.core.fields import PhoneNumber, Time, check_phone
 from seriatim.api.core.rate_limit import Bucket
 from seriatim.api.core.route import Access, ApiRequest, ApiResponse, Nothing, Route
-from seriatim.api.otp import CodeRequest, Codes, CodeSent, check_phone
-from seriatim.api.sessions import SessionRevoker, is_active, sessions_to_replace
 from seriatim.domain import limits
-from seriatim.domain.account import Code, Session, User, is_code, phone_hash
-from seriatim.domain.errors import (
-    DeviceMismatch,
-    InvalidOtp,
-    InvalidRefreshToken,
-    OutcomeUnknown,
-    Unauthorized,
-    ValidationFailed,
-)
-from seriatim.domain.ids import SESSION, USER, ulid
+from seriatim.domain.account import Session, User, is_code, phone_hash
+from seriatim.domain.addresses import rate_key
+from seriatim.domain.errors import DeviceMismatch, InvalidOtp, InvalidRefreshToken, Unauthorized, ValidationFailed
 from seriatim.domain.times import iso
-from seriatim.domain.tokens import digests_equal, new_claims, new_refresh_token, refresh_digest, split_refresh_token
-from seriatim.ports.accounts import Accounts
-from seriatim.ports.clock import Clock
-from seriatim.ports.secrets import Secrets
-from seriatim.ports.tokens import Authenticator, TokenSigner
+from seriatim.services.otp import OtpService
+from seriatim.services.sign_in import SignInService
+
+DeviceId = Annotated[
+    str,
+    Meta(
+        pattern="^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$",
+        description="A UUID of version 4 that the device made for itself.",
+        examples=["7d9f2c1e-5b3a-4c8d-9e6f-1a2b3c4d5e6f"],
+    ),
+]
+RefreshToken = Annotated[
+    str, Meta(min_length=1, max_length=256, description="Works once.", examples=["sess_01J....secret"])
+]
 
 
-def routes(codes: Codes, auth: "AuthResource") -> Sequence[Route]:
+class SignInRequest(msgspec.Struct, frozen=True, kw_only=True):
+    phone_number: PhoneNumber
+    otp: Annotated[str, Meta(pattern=f"^[0-9]{{{limits.CODE_DIGITS}}}$", description="The code.", examples=["000000"])]
+    device_id: DeviceId
+
+
+class RefreshRequest(msgspec.Struct, frozen=True, kw_only=True):
+    refresh_token: RefreshToken
+
+
+class LogoutRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """The token is optional; if it is sent it must be this session's current one."""
+
+    refresh_token: RefreshToken | None = None
+
+
+class TokenPair(msgspec.Struct, frozen=True, kw_only=True):
+    access_token: Annotated[str, Meta(description="Send it as `Authorization: Bearer <token>`.")]
+    refresh_token: RefreshToken
+    token_type: str = "Bearer"
+    expires_in: Annotated[int, Meta(description="Seconds the access token is valid.")] = limits.ACCESS_TOKEN_S
+
+
+class SignedInUser(msgspec.Struct, frozen=True, kw_only=True):
+    user_id: str
+    phone_number: PhoneNumber
+    display_name: str | None
+    created_at: Time
+
+
+class NewSession(msgspec.Struct, frozen=True, kw_only=True):
+    session_id: str
+    device_id: DeviceId
+    created_at: Time
+    expires_at: Time
+
+
+class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
+    user: SignedInUser
+    session: NewSession
+    tokens: TokenPair
+    is_new_user: bool
+
+
+class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
+    tokens: TokenPair
+
+
+class CodeRequest(msgspec.Struct, frozen=True, kw_only=True):
+    phone_number: PhoneNumber
+
+
+class CodeSent(msgspec.Struct, frozen=True, kw_only=True):
+    phone_number: PhoneNumber
+    expires_at: Time
+    retry_after_seconds: Annotated[int, Meta(description="Wait this long before you ask for the code again.")]
+
+
+def routes(auth: "AuthResource") -> Sequence[Route]:
     return [
         Route(
             method="POST",
             path="/auth/request-otp",
-            handler=codes.request,
+            handler=auth.request_otp,
             summary="Ask for a one-time code",
             description="Sends a code to the phone. Asking again while it is valid sends the same code again.",
             tag="auth",
@@ -96,218 +146,79 @@ def routes(codes: Codes, auth: "AuthResource") -> Sequence[Route]:
 
 
 class AuthResource:
-    """`reuse_leeway_s`: for so long a device may repeat a refresh whose answer it lost. 0: never."""
+    def __init__(self, otp: OtpService, sign_in: SignInService) -> None:
+        self._otp = otp
+        self._sign_in = sign_in
 
-    def __init__(
-        self,
-        *,
-        accounts: Accounts,
-        secrets: Secrets,
-        signer: TokenSigner,
-        authenticator: Authenticator,
-        revoker: SessionRevoker,
-        clock: Clock,
-        observe: ApiObserver,
-        reuse_leeway_s: int = 0,
-    ) -> None:
-        self._accounts = accounts
-        self._secrets = secrets
-        self._signer = signer
-        self._authenticator = authenticator
-        self._revoker = revoker
-        self._clock = clock
-        self._observe = observe
-        self._reuse_leeway_s = reuse_leeway_s
-
-    # --- signing in ----------------------------------------------------------------------------------------------
+    async def request_otp(self, request: ApiRequest[CodeRequest, Any]) -> ApiResponse:
+        phone_number = check_phone(request.body.phone_number)
+        # The address first: one address that asks for many numbers must not use up those numbers' own quota.
+        await request.spend(_requests_of_address(request.client_ip))
+        await request.spend(_requests_of_phone(phone_hash(phone_number)))
+        code = await self._otp.request(phone_number)
+        return ApiResponse(
+            data=CodeSent(
+                phone_number=phone_number,
+                expires_at=iso(code.expires_at_ms),
+                retry_after_seconds=limits.CODE_RESEND_S,
+            )
+        )
 
     async def verify(self, request: ApiRequest[SignInRequest, Any]) -> ApiResponse:
         device_id = check_sign_in(request)
-        phone = phone_hash(request.body.phone_number)
-        await request.spend(_of_phone(phone))
-        code = await self._accounts.code(phone, timeout_s=limits.API_TIMEOUT_S)
-        if code is None or code.expires_at_ms <= self._clock.now_ms():
-            raise _wrong_code()
-        if not await self._accounts.count_attempt(phone, now_ms=self._clock.now_ms(), timeout_s=limits.API_TIMEOUT_S):
-            raise _wrong_code()
-        if not digests_equal(self._secrets.code_mac(request.body.otp, phone, code.expires_at_ms), code.mac):
-            raise _wrong_code()
-        if code.spent is None:
-            session, token, is_new_user = await self._sign_in(request.body.phone_number, device_id, code)
-        else:
-            session, token = await self._repeat(code, device_id)
-            is_new_user = code.spent.is_new_user
-        await self._make_room(session)
-        users = await self._accounts.users([session.user_id], timeout_s=limits.API_TIMEOUT_S)
+        await request.spend(_attempts_of_phone(phone_hash(request.body.phone_number)))
+        done = await self._sign_in.verify(request.body.phone_number, request.body.otp, device_id)
         data = SignedIn(
-            user=user_view(users[session.user_id]),
-            session=session_view(session),
-            tokens=self._token_pair(session, token),
-            is_new_user=is_new_user,
+            user=user_view(done.user),
+            session=session_view(done.session),
+            tokens=self._token_pair(done.session, done.refresh_token),
+            is_new_user=done.is_new_user,
         )
-        return ApiResponse(status=201 if is_new_user else 200, data=data)
-
-    async def _sign_in(self, phone_number: str, device_id: str, code: Code) -> tuple[Session, str, bool]:
-        known = await self._accounts.users_by_phone([phone_number], timeout_s=limits.API_TIMEOUT_S)
-        now_ms = self._clock.now_ms()
-        new_user = None
-        if phone_number not in known:
-            now = iso(now_ms)
-            new_user = User(
-                user_id=self._new_id(USER),
-                phone_number=phone_number,
-                display_name=None,
-                created_at=now,
-                updated_at=now,
-            )
-        session, token = self._new_session(new_user.user_id if new_user else known[phone_number], device_id, now_ms)
-
-        async def sign_in(replaces: Sequence[str]) -> None:
-            await self._accounts.sign_in(
-                code.phone_hash,
-                code.mac,
-                session,
-                new_user,
-                replaces=replaces,
-                now_ms=now_ms,
-                timeout_s=limits.API_TIMEOUT_S,
-            )
-
-        await self._revoker.replace([] if new_user else await self._sessions_to_replace(session), sign_in)
-        return session, token, new_user is not None
-
-    async def _repeat(self, code: Code, device_id: str) -> tuple[Session, str]:
-        """The same device lost our first answer: the same session, and tokens that only it has."""
-        assert code.spent is not None, "only a spent code is repeated"
-        session_id = code.spent.session_id
-        if code.spent.device_id != device_id:
-            raise _wrong_code()
-        token = self._new_token(session_id)
-        reissued = await self._accounts.reissue(
-            session_id, digest=refresh_digest(token), now_ms=self._clock.now_ms(), timeout_s=limits.API_TIMEOUT_S
-        )
-        session = await self._accounts.session(session_id, timeout_s=limits.API_TIMEOUT_S) if reissued else None
-        if session is None:
-            raise _wrong_code()
-        return session, token
-
-    async def _make_room(self, session: Session) -> None:
-        """One session per device, five in all. The sign-in saw to it, unless others signed in at the same time.
-
-        If this fails the caller gets an error, repeats the request, and comes by here again.
-        """
-        for each in await self._sessions_to_replace(session):
-            await self._revoker.revoke(each.session_id, each.user_id)
-
-    async def _sessions_to_replace(self, session: Session) -> Sequence[Session]:
-        """Who goes for it. Its code was right: a wrong one signs nobody out."""
-        sessions = await self._accounts.sessions_of(session.user_id, timeout_s=limits.API_TIMEOUT_S)
-        others = [each for each in sessions if each.session_id != session.session_id]
-        return sessions_to_replace(others, session.device_id, self._clock.now_ms())
-
-    # --- staying signed in ---------------------------------------------------------------------------------------
+        return ApiResponse(status=201 if done.is_new_user else 200, data=data)
 
     async def refresh(self, request: ApiRequest[RefreshRequest, Any]) -> ApiResponse:
         device_id = device_of(request)
-        session_id, _ = split_refresh_token(request.body.refresh_token)
-        session = await self._accounts.session(session_id, timeout_s=limits.API_TIMEOUT_S)
-        if session is None or not is_active(session, self._clock.now_ms()):
-            raise _wrong_token()
-        await request.spend(_of_refreshes(session.user_id))
-        if "authorization" in request.headers:
-            claims = self._authenticator.verify(bearer_token(request.headers), expired_too=True)
-            if claims.sid != session_id:
-                raise _wrong_token()
-        digest = refresh_digest(request.body.refresh_token)
-        if self._is_reused(session, digest, device_id):
-            await self._end_stolen(session)
-            raise _wrong_token()
-        if session.device_id != device_id:
-            raise DeviceMismatch("this session belongs to another device; sign in on this one")
-        token = await self._rotate(session)
+        session = await self._sign_in.session_of(request.body.refresh_token)
+        await request.spend(_refreshes_of_user(session.user_id))
+        access_token = bearer_token(request.headers) if "authorization" in request.headers else None
+        token = await self._sign_in.refresh(session, request.body.refresh_token, device_id, access_token=access_token)
         return ApiResponse(data=Refreshed(tokens=self._token_pair(session, token)))
 
-    def _is_reused(self, session: Session, digest: str, device_id: str) -> bool:
-        """Whether a token that was already exchanged came back. Raises for one that never was ours."""
-        if digests_equal(digest, session.refresh_digest):
-            return False
-        if session.previous_digest is None or not digests_equal(digest, session.previous_digest):
-            raise _wrong_token()
-        rotated_at_ms = session.rotated_at_ms or 0
-        in_time = self._clock.now_ms() < rotated_at_ms + self._reuse_leeway_s * 1000
-        return not (in_time and device_id == session.device_id)
-
-    async def _rotate(self, session: Session) -> str:
-        """Whoever loses the race for a token keeps the session: the winner's answer may be their own."""
-        token = self._new_token(session.session_id)
-        digest = refresh_digest(token)
-        try:
-            rotated = await self._accounts.rotate(
-                session.session_id,
-                old=session.refresh_digest,
-                new=digest,
-                now_ms=self._clock.now_ms(),
-                timeout_s=limits.API_TIMEOUT_S,
-            )
-        except OutcomeUnknown:
-            # A client that is told to try again would present a token that may be used up, and lose its session.
-            now = await self._accounts.session(session.session_id, timeout_s=limits.API_TIMEOUT_S)
-            if now is None or now.refresh_digest != digest:
-                raise
-            rotated = True
-        if not rotated:
-            raise _wrong_token()
-        return token
-
-    async def _end_stolen(self, session: Session) -> None:
-        fields = {"session_id": session.session_id, "user_id": session.user_id, "generation": session.generation}
-        self._observe.audit("auth.refresh_token_reuse", fields)
-        await self._revoker.revoke(session.session_id, session.user_id)
-
-    # --- signing out ---------------------------------------------------------------------------------------------
-
     async def logout(self, request: ApiRequest[LogoutRequest, Any]) -> ApiResponse:
-        claims = request.claims
-        assert claims is not None, "logging out needs a token"
-        if request.body.refresh_token is not None:
-            session = await self._accounts.session(claims.sid, timeout_s=limits.API_TIMEOUT_S)
-            digest = refresh_digest(request.body.refresh_token)
-            if session is None or not digests_equal(digest, session.refresh_digest):
-                raise _wrong_token()
-        await self._revoker.revoke(claims.sid, claims.sub, claims.jti)
+        assert request.claims is not None, "logging out needs a token"
+        await self._sign_in.sign_out(request.claims, request.body.refresh_token)
         return ApiResponse(status=204)
 
-    # --- what is made --------------------------------------------------------------------------------------------
-
-    def _new_session(self, user_id: str, device_id: str, now_ms: int) -> tuple[Session, str]:
-        session_id = self._new_id(SESSION)
-        token = self._new_token(session_id)
-        session = Session(
-            session_id=session_id,
-            user_id=user_id,
-            device_id=device_id,
-            refresh_digest=refresh_digest(token),
-            created_at_ms=now_ms,
-            expires_at_ms=now_ms + limits.SESSION_LIFETIME_S * 1000,
-            last_active_at_ms=now_ms,
-        )
-        return session, token
-
-    def _new_token(self, session_id: str) -> str:
-        return new_refresh_token(session_id, self._clock.random_bits(limits.REFRESH_SECRET_BITS))
-
-    def _new_id(self, prefix: str) -> str:
-        return prefix + ulid(self._clock.now_ms(), self._clock.random_bits(80))
-
     def _token_pair(self, session: Session, refresh_token: str) -> TokenPair:
-        claims = new_claims(
-            user_id=session.user_id,
-            session_id=session.session_id,
-            device_id=session.device_id,
-            token_id=self._new_id(""),
-            now_s=self._clock.now_ms() // 1000,
+        return TokenPair(access_token=self._sign_in.access_token(session), refresh_token=refresh_token)
+
+
+def device_of(request: ApiRequest[Any, Any]) -> str:
+    """The device that asks, from `X-Device-ID`. Raises `ValidationFailed` without a proper one."""
+    if request.device_id is None:
+        code = "INVALID_FORMAT" if "x-device-id" in request.headers else "REQUIRED"
+        raise ValidationFailed(
+            "send X-Device-ID: a UUID of version 4 that names this device", field="X-Device-ID", field_code=code
         )
-        return TokenPair(access_token=self._signer.sign(claims), refresh_token=refresh_token)
+    return request.device_id
+
+
+def user_view(user: User) -> SignedInUser:
+    return SignedInUser(
+        user_id=user.user_id,
+        phone_number=user.phone_number,
+        display_name=user.display_name,
+        created_at=user.created_at,
+    )
+
+
+def session_view(session: Session) -> NewSession:
+    return NewSession(
+        session_id=session.session_id,
+        device_id=session.device_id,
+        created_at=iso(session.created_at_ms),
+        expires_at=iso(session.expires_at_ms),
+    )
 
 
 def check_sign_in(request: ApiRequest[SignInRequest, Any]) -> str:
@@ -321,7 +232,7 @@ def check_sign_in(request: ApiRequest[SignInRequest, Any]) -> str:
     return device_id
 
 
-def _of_phone(phone: str) -> Bucket:
+def _attempts_of_phone(phone: str) -> Bucket:
     return Bucket(
         name=f"otp_verify:phone:{phone}",
         limit=limits.CODE_ATTEMPTS_MAX,
@@ -331,13 +242,16 @@ def _of_phone(phone: str) -> Bucket:
     )
 
 
-def _of_refreshes(user_id: str) -> Bucket:
+def _refreshes_of_user(user_id: str) -> Bucket:
     return Bucket(name=f"auth_refresh:user:{user_id}", limit=limits.REFRESHES_MAX, window_s=60)
 
 
-def _wrong_code() -> InvalidOtp:
-    return InvalidOtp("this code is wrong or was used; check it, or ask for a new one")
+def _requests_of_address(client_ip: str) -> Bucket:
+    address = hashlib.sha256(rate_key(client_ip).encode()).hexdigest()
+    return Bucket(name=f"otp_req:ip:{address}", limit=limits.CODES_PER_ADDRESS_MAX, window_s=limits.CODE_QUOTA_S)
 
 
-def _wrong_token() -> InvalidRefreshToken:
-    return InvalidRefreshToken("this refresh token is not valid; sign in again")
+def _requests_of_phone(phone: str) -> Bucket:
+    return Bucket(
+        name=f"otp_req:phone:{phone}", limit=limits.CODES_PER_PHONE_MAX, window_s=limits.CODE_QUOTA_S, fail_closed=True
+    )

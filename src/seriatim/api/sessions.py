@@ -1,9 +1,6 @@
-"""Sessions over REST: which devices are signed in, and signing them out.
+"""Sessions over REST: which devices are signed in, and signing them out."""
 
-Revoked means: no token of the session works any more, and its sockets are told to close.
-"""
-
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -13,13 +10,11 @@ from seriatim.api.core.fields import Time
 from seriatim.api.core.route import ApiRequest, ApiResponse, Nothing, Route
 from seriatim.domain import limits
 from seriatim.domain.account import Session
-from seriatim.domain.errors import NotFound, SeriatimError
+from seriatim.domain.errors import NotFound
 from seriatim.domain.times import iso
 from seriatim.ports.accounts import Accounts
 from seriatim.ports.clock import Clock
-from seriatim.ports.directory import Directory
-from seriatim.ports.push import CloseOrder, Push
-from seriatim.ports.revocations import Revocations
+from seriatim.services.sessions import SessionRevoker, is_active
 
 
 class SessionView(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,14 +66,14 @@ def routes(service: "SessionResource") -> Sequence[Route]:
 
 
 class SessionResource:
-    def __init__(self, accounts: Accounts, revoker: "SessionRevoker", clock: Clock) -> None:
+    def __init__(self, accounts: Accounts, revoker: SessionRevoker, clock: Clock) -> None:
         self._accounts = accounts
         self._revoker = revoker
         self._clock = clock
 
     async def list(self, request: ApiRequest[Any, Any]) -> ApiResponse:
         current = request.claims.sid if request.claims else None
-        return ApiResponse(data=[_view(each, current) for each in await self._living(request.caller_id)])
+        return ApiResponse(data=[_view(each, current) for each in await self._active(request.caller_id)])
 
     async def revoke(self, request: ApiRequest[Any, Any]) -> ApiResponse:
         session = await self._accounts.session(request.path["session_id"], timeout_s=limits.API_TIMEOUT_S)
@@ -90,95 +85,16 @@ class SessionResource:
     async def revoke_all(self, request: ApiRequest[Any, RevokeAll]) -> ApiResponse:
         """The session that asks goes last: should something fail on the way, the caller can ask again."""
         current = request.claims.sid if request.claims else None
-        sessions = sorted(await self._living(request.caller_id), key=lambda session: session.session_id == current)
-        doomed = [each for each in sessions if request.query.include_current or each.session_id != current]
-        for session in doomed:
+        sessions = sorted(await self._active(request.caller_id), key=lambda session: session.session_id == current)
+        ended = [each for each in sessions if request.query.include_current or each.session_id != current]
+        for session in ended:
             await self._revoker.revoke(session.session_id, session.user_id)
-        return ApiResponse(data=RevokedCount(len(doomed)))
+        return ApiResponse(data=RevokedCount(len(ended)))
 
-    async def _living(self, user_id: str) -> Sequence[Session]:
+    async def _active(self, user_id: str) -> Sequence[Session]:
         now_ms = self._clock.now_ms()
         sessions = await self._accounts.sessions_of(user_id, timeout_s=limits.API_TIMEOUT_S)
         return [each for each in sessions if is_active(each, now_ms)]
-
-
-class SessionRevoker:
-    def __init__(self, accounts: Accounts, revocations: Revocations, sockets: "SocketCloser") -> None:
-        self._accounts = accounts
-        self._revocations = revocations
-        self._sockets = sockets
-
-    async def revoke(self, session_id: str, user_id: str, token_id: str | None = None) -> None:
-        """Once it returns no token of the session is accepted anywhere. If it raises, calling it again is safe.
-
-        The row goes last: as long as it is there, whoever got an error can find the session and try again.
-        """
-        await self._revocations.revoke(session_id, token_id, timeout_s=limits.API_TIMEOUT_S)
-        await self._accounts.revoke(session_id, timeout_s=limits.API_TIMEOUT_S)
-        await self._sockets.close(session_id, user_id)
-
-    async def replace(self, doomed: Sequence[Session], opening: Callable[[Sequence[str]], Awaitable[None]]) -> None:
-        """Ends these sessions in the very step that opens another, which is given their ids. Order as in `revoke`."""
-        for each in doomed:
-            await self._revocations.revoke(each.session_id, None, timeout_s=limits.API_TIMEOUT_S)
-        await opening([each.session_id for each in doomed])
-        for each in doomed:
-            await self._sockets.close(each.session_id, each.user_id)
-
-
-def sessions_to_replace(sessions: Sequence[Session], device_id: str, now_ms: int) -> Sequence[Session]:
-    """Which of a user's sessions, oldest first, go when this device signs in: its own, and the oldest beyond five."""
-    living = [each for each in sessions if is_active(each, now_ms)]
-    kept = [each for each in living if each.device_id != device_id]
-    oldest = kept[: max(0, len(kept) - (limits.SESSIONS_PER_USER_MAX - 1))]
-    return [*(each for each in living if each.device_id == device_id), *oldest][: limits.SESSIONS_REPLACED_MAX]
-
-
-class SocketCloser:
-    """Best effort: a gateway that does not hear of it finds out at its next look at the revocations."""
-
-    def __init__(self, directory: Directory, push: Push) -> None:
-        self._directory = directory
-        self._push = push
-
-    async def close(self, session_id: str, user_id: str) -> None:
-        try:
-            connections = await self._directory.connections([user_id], timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
-            orders = [
-                (each.gateway_id, CloseOrder(connection_id=each.connection_id, reason="session_revoked"))
-                for each in connections.get(user_id, ())
-                if each.session_id == session_id
-            ]
-            if orders:
-                await self._push.publish(orders, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
-        except SeriatimError:
-            return
-
-
-class SessionActivity:
-    """Writes down that a session was used, at most every `SESSION_TOUCH_S`. Nobody is refused when that fails."""
-
-    def __init__(self, accounts: Accounts, clock: Clock) -> None:
-        self._accounts = accounts
-        self._clock = clock
-        self._touched: dict[str, float] = {}  # by session, the one touched longest ago first
-
-    async def used(self, session_id: str) -> None:
-        now = self._clock.monotonic()
-        if now < self._touched.get(session_id, now) + limits.SESSION_TOUCH_S and session_id in self._touched:
-            return
-        self._touched.pop(session_id, None)
-        self._touched[session_id] = now
-        if len(self._touched) > limits.SESSIONS_TOUCHED_MAX:
-            del self._touched[next(iter(self._touched))]
-        try:
-            await self._accounts.touch(session_id, now_ms=self._clock.now_ms(), timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
-        except SeriatimError:
-            return
-
-
-def is_active(session: Session, now_ms: int) -> bool:
-    return now_ms < session.expires_at_ms
 
 
 def _view(session: Session, current: str | None) -> SessionView:

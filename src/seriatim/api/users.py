@@ -7,11 +7,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from seriatim.api.core.fields import Time
+from seriatim.api.core.fields import PhoneNumber, Time, check_phone
 from seriatim.api.core.observer import ApiObserver
 from seriatim.api.core.rate_limit import Bucket
 from seriatim.api.core.route import ApiRequest, ApiResponse, Route
-from seriatim.api.otp import PhoneNumber, check_phone
 from seriatim.domain import limits
 from seriatim.domain.account import User, is_display_name
 from seriatim.domain.errors import NotFound, ValidationFailed

@@ -45,6 +45,13 @@ def is_id(text: object) -> bool:
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
+def uuid4(chance: int) -> str:
+    """A random UUID, version 4, variant 1, from 128 random bits."""
+    bits = chance & ~(0xF << 76) & ~(0x3 << 62) | (0x4 << 76) | (0x2 << 62)
+    text = f"{bits:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
 def is_uuid4(text: object) -> bool:
     return isinstance(text, str) and _UUID4.fullmatch(text) is not None
 

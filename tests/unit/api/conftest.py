@@ -4,16 +4,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.rest import Rest, RestBench
+from tests.support.rest import RestClient, RestServer
 
 
 @pytest.fixture
-async def bench(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RestBench]:
-    bench = RestBench(tmp_path_factory.mktemp("keys") / "keys")
-    yield bench
-    await bench.close()
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RestServer]:
+    server = RestServer(tmp_path_factory.mktemp("keys") / "keys")
+    yield server
+    await server.close()
 
 
 @pytest.fixture
-def rest(bench: RestBench) -> Rest:
-    return bench.client()
+def rest(server: RestServer) -> RestClient:
+    return server.client()

@@ -9,16 +9,16 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.account import Code, phone_hash
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
-from tests.support.rest import DEVICE, OTHER_DEVICE, OTHER_PHONE, PHONE, Rest, RestBench
+from tests.support.rest import DEVICE, OTHER_DEVICE, OTHER_PHONE, PHONE, RestClient, RestServer
 
 
 def device(number: int) -> str:
     return f"00000000-0000-4000-8000-{number:012d}"
 
 
-async def ask_code(rest: Rest, phone: str = PHONE) -> str:
+async def ask_code(rest: RestClient, phone: str = PHONE) -> str:
     assert (await rest("POST", "auth/request-otp", {"phone_number": phone})).status == 200
-    return await rest.bench.delivered_code()
+    return await rest.server.delivered_code()
 
 
 def wrong(code: str) -> str:
@@ -28,7 +28,7 @@ def wrong(code: str) -> str:
 # --- flows -----------------------------------------------------------------------------------------------------------
 
 
-async def test_F1_from_the_first_code_to_a_token_that_no_longer_works(rest: Rest) -> None:
+async def test_F1_from_the_first_code_to_a_token_that_no_longer_works(rest: RestClient) -> None:
     verified = await rest.verify(await ask_code(rest))
     assert verified.status == 201
     signed_in = verified.data
@@ -50,12 +50,12 @@ async def test_F1_from_the_first_code_to_a_token_that_no_longer_works(rest: Rest
 
 
 async def test_F2_a_second_device_adds_a_session_and_the_same_one_replaces_its_own(
-    bench: RestBench, rest: Rest
+    server: RestServer, rest: RestClient
 ) -> None:
     first = await rest.sign_in()
-    bench.clock.advance(1)
+    server.clock.advance(1)
     second = await rest.verify(await ask_code(rest), device=OTHER_DEVICE)
-    bench.clock.advance(1)
+    server.clock.advance(1)
     assert (second.status, second.data["is_new_user"]) == (200, False)
     assert second.data["user"]["user_id"] == first["user"]["user_id"]
     third = (await rest.verify(await ask_code(rest))).data
@@ -66,7 +66,9 @@ async def test_F2_a_second_device_adds_a_session_and_the_same_one_replaces_its_o
     assert replaced.details == {"reason": "token_revoked"}
 
 
-async def test_F3_five_wrong_codes_lock_the_phone_out_even_for_the_right_one(bench: RestBench, rest: Rest) -> None:
+async def test_F3_five_wrong_codes_lock_the_phone_out_even_for_the_right_one(
+    server: RestServer, rest: RestClient
+) -> None:
     code = await ask_code(rest)
     for _ in range(5):
         reply = await rest.verify(wrong(code))
@@ -75,14 +77,14 @@ async def test_F3_five_wrong_codes_lock_the_phone_out_even_for_the_right_one(ben
     assert (locked.status, locked.code) == (429, "RATE_LIMITED")
     assert locked.headers["retry-after"] == "900"
     assert locked.details == {"limit": 5, "window_seconds": 300, "retry_after_seconds": 900}
-    bench.clock.advance(880)
+    server.clock.advance(880)
     still = await rest.verify(await ask_code(rest))
     assert (still.status, int(still.headers["retry-after"])) == (429, 20)
-    bench.clock.advance(21)
+    server.clock.advance(21)
     assert (await rest.verify(await ask_code(rest))).status == 201
 
 
-async def test_F4_a_retry_by_the_same_device_gets_the_same_session_and_tokens_that_work(rest: Rest) -> None:
+async def test_F4_a_retry_by_the_same_device_gets_the_same_session_and_tokens_that_work(rest: RestClient) -> None:
     code = await ask_code(rest)
     first = await rest.verify(code)
     again = await rest.verify(code)
@@ -97,21 +99,21 @@ async def test_F4_a_retry_by_the_same_device_gets_the_same_session_and_tokens_th
     assert (await rest.refresh(again.data["tokens"]["refresh_token"])).status == 200
 
 
-async def test_F4_a_spent_code_is_worth_nothing_to_another_device(rest: Rest) -> None:
+async def test_F4_a_spent_code_is_worth_nothing_to_another_device(rest: RestClient) -> None:
     code = await ask_code(rest)
     await rest.verify(code)
     reply = await rest.verify(code, device=OTHER_DEVICE)
     assert (reply.status, reply.code) == (401, "INVALID_OTP")
 
 
-async def test_F4_a_retry_is_worth_nothing_once_the_code_has_expired(bench: RestBench, rest: Rest) -> None:
+async def test_F4_a_retry_is_worth_nothing_once_the_code_has_expired(server: RestServer, rest: RestClient) -> None:
     code = await ask_code(rest)
     await rest.verify(code)
-    bench.clock.advance(300)
+    server.clock.advance(300)
     assert (await rest.verify(code)).code == "INVALID_OTP"
 
 
-async def test_a_spent_code_with_other_digits_opens_nothing(rest: Rest) -> None:
+async def test_a_spent_code_with_other_digits_opens_nothing(rest: RestClient) -> None:
     code = await ask_code(rest)
     await rest.verify(code)
     assert (await rest.verify(wrong(code))).code == "INVALID_OTP"
@@ -120,26 +122,26 @@ async def test_a_spent_code_with_other_digits_opens_nothing(rest: Rest) -> None:
 # --- asking for a code -----------------------------------------------------------------------------------------------
 
 
-async def test_asking_again_sends_the_same_code_with_the_same_end(bench: RestBench, rest: Rest) -> None:
+async def test_asking_again_sends_the_same_code_with_the_same_end(server: RestServer, rest: RestClient) -> None:
     first = await rest("POST", "auth/request-otp", {"phone_number": PHONE})
-    bench.clock.advance(100)
+    server.clock.advance(100)
     again = await rest("POST", "auth/request-otp", {"phone_number": PHONE})
-    await bench.delivered_code()
+    await server.delivered_code()
     assert first.data == again.data
     assert first.data["retry_after_seconds"] == 60
-    assert len(bench.postman.codes) == 2
-    assert bench.postman.codes[0] == bench.postman.codes[1]
+    assert len(server.code_sender.codes) == 2
+    assert server.code_sender.codes[0] == server.code_sender.codes[1]
 
 
-async def test_an_expired_code_is_replaced_at_once(bench: RestBench, rest: Rest) -> None:
+async def test_an_expired_code_is_replaced_at_once(server: RestServer, rest: RestClient) -> None:
     old = await ask_code(rest)
-    bench.clock.advance(301)
+    server.clock.advance(301)
     new = await ask_code(rest)
     assert (await rest.verify(old if old != new else wrong(new))).code == "INVALID_OTP"
     assert (await rest.verify(new)).status == 201
 
 
-async def test_the_answer_is_the_same_for_known_and_unknown_numbers(rest: Rest) -> None:
+async def test_the_answer_is_the_same_for_known_and_unknown_numbers(rest: RestClient) -> None:
     await rest.sign_in()
     known = await rest("POST", "auth/request-otp", {"phone_number": PHONE})
     unknown = await rest("POST", "auth/request-otp", {"phone_number": OTHER_PHONE})
@@ -147,67 +149,69 @@ async def test_the_answer_is_the_same_for_known_and_unknown_numbers(rest: Rest) 
     assert list(known.data) == list(unknown.data)
 
 
-async def test_R19_at_most_one_code_per_phone_is_pending(bench: RestBench, rest: Rest) -> None:
+async def test_R19_at_most_one_code_per_phone_is_pending(server: RestServer, rest: RestClient) -> None:
     replies = await asyncio.gather(*[rest("POST", "auth/request-otp", {"phone_number": PHONE}) for _ in range(3)])
-    await bench.delivered_code()
+    await server.delivered_code()
     assert len({reply.data["expires_at"] for reply in replies}) == 1
-    assert len(dict.fromkeys(bench.postman.codes)) == 1
-    assert (await rest.verify(bench.postman.codes[0][1])).status == 201
+    assert len(dict.fromkeys(server.code_sender.codes)) == 1
+    assert (await rest.verify(server.code_sender.codes[0][1])).status == 201
 
 
 async def test_a_carrier_that_fails_is_noted_without_the_code_and_the_answer_stays(
-    bench: RestBench, rest: Rest
+    server: RestServer, rest: RestClient
 ) -> None:
-    bench.postman.failure = ServiceUnavailable("could not send 123456")
+    server.code_sender.failure = ServiceUnavailable("could not send 123456")
     reply = await rest("POST", "auth/request-otp", {"phone_number": PHONE})
-    await bench.codes.settled()
+    await server.otp.settled()
     assert reply.status == 200
-    ((event, fields),) = bench.notes.audits
+    ((event, fields),) = server.observed.audits
     assert event == "auth.otp_delivery_failed"
     assert fields == {"phone": phone_hash(PHONE), "reason": "ServiceUnavailable"}
 
 
-async def test_a_carrier_that_hangs_holds_up_nobody_and_not_the_end_either(bench: RestBench, rest: Rest) -> None:
+async def test_a_carrier_that_hangs_holds_up_nobody_and_not_the_end_either(
+    server: RestServer, rest: RestClient
+) -> None:
     async def never(phone_number: str, code: str) -> None:
         await asyncio.Event().wait()
 
-    bench.postman.send = never  # type: ignore[method-assign]
+    server.code_sender.send = never  # type: ignore[method-assign]
     assert (await rest("POST", "auth/request-otp", {"phone_number": PHONE})).status == 200
-    await bench.close()
+    await server.close()
 
 
 async def test_codes_do_not_pile_up_behind_a_carrier_that_hangs(
-    bench: RestBench, rest: Rest, monkeypatch: pytest.MonkeyPatch
+    server: RestServer, rest: RestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "CODE_DELIVERIES_MAX", 1)
     await rest("POST", "auth/request-otp", {"phone_number": PHONE})
     assert (await rest("POST", "auth/request-otp", {"phone_number": OTHER_PHONE})).status == 200
-    await bench.codes.settled()
-    assert [phone for phone, _ in bench.postman.codes] == [PHONE]
-    assert bench.notes.audits == [
+    await server.otp.settled()
+    assert [phone for phone, _ in server.code_sender.codes] == [PHONE]
+    assert server.observed.audits == [
         ("auth.otp_delivery_failed", {"phone": phone_hash(OTHER_PHONE), "reason": "queue full"})
     ]
 
 
-async def test_without_a_code_nobody_signs_in(rest: Rest) -> None:
+async def test_without_a_code_nobody_signs_in(rest: RestClient) -> None:
     assert (await rest.verify("000000")).code == "INVALID_OTP"
 
 
 @pytest.mark.parametrize(
     "number", ["12345678", "+0123456789", "+123456", "+1234567890123456", "+49 1511", "+4915112345678\n"]
 )
-async def test_a_phone_number_is_e164(rest: Rest, number: str) -> None:
+async def test_a_phone_number_is_e164(rest: RestClient, number: str) -> None:
     reply = await rest("POST", "auth/request-otp", {"phone_number": number})
     assert (reply.status, reply.field_error) == (400, ("phone_number", "INVALID_FORMAT"))
 
 
 @pytest.mark.parametrize("code", ["00000", "0000000", "00000a", "٠٠٠٠٠٠", "000000\n"])
-async def test_a_code_has_six_digits(rest: Rest, code: str) -> None:
+async def test_a_code_has_six_digits(rest: RestClient, code: str) -> None:
     reply = await rest.verify(code)
     assert (reply.status, reply.field_error) == (400, ("otp", "INVALID_FORMAT"))
 
 
-async def test_the_device_must_say_the_same_in_header_and_body(rest: Rest) -> None:
+async def test_the_device_must_say_the_same_in_header_and_body(rest: RestClient) -> None:
     body = {"phone_number": PHONE, "otp": "000000", "device_id": DEVICE}
     other = await rest("POST", "auth/verify-otp", body, device=OTHER_DEVICE)
     assert (other.status, other.field_error) == (400, ("device_id", "MISMATCH"))
@@ -217,7 +221,7 @@ async def test_the_device_must_say_the_same_in_header_and_body(rest: Rest) -> No
     assert (malformed.status, malformed.field_error) == (400, ("X-Device-ID", "INVALID_FORMAT"))
 
 
-async def test_a_device_may_spell_its_id_in_any_case(rest: Rest) -> None:
+async def test_a_device_may_spell_its_id_in_any_case(rest: RestClient) -> None:
     code = await ask_code(rest)
     body = {"phone_number": PHONE, "otp": code, "device_id": DEVICE.upper()}
     assert (await rest("POST", "auth/verify-otp", body, device=DEVICE)).data["session"]["device_id"] == DEVICE
@@ -226,10 +230,10 @@ async def test_a_device_may_spell_its_id_in_any_case(rest: Rest) -> None:
 # --- promises --------------------------------------------------------------------------------------------------------
 
 
-async def test_R15_five_sessions_per_user_and_the_oldest_goes(bench: RestBench, rest: Rest) -> None:
+async def test_R15_five_sessions_per_user_and_the_oldest_goes(server: RestServer, rest: RestClient) -> None:
     all_tokens = []
     for number in range(6):
-        bench.clock.advance(301)
+        server.clock.advance(301)
         all_tokens.append((await rest.sign_in(device=device(number)))["tokens"])
     sessions = (await rest("GET", "sessions", token=all_tokens[-1]["access_token"])).data
     assert [each["device_id"] for each in sessions] == [device(number) for number in range(1, 6)]
@@ -237,80 +241,84 @@ async def test_R15_five_sessions_per_user_and_the_oldest_goes(bench: RestBench, 
     assert (await rest.refresh(all_tokens[1]["refresh_token"], device(1))).status == 200
 
 
-async def test_R15_a_wrong_code_signs_nobody_out(rest: Rest) -> None:
+async def test_R15_a_wrong_code_signs_nobody_out(rest: RestClient) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
     await rest.verify(wrong(await ask_code(rest)))
     assert (await rest("GET", "users/me", token=token)).status == 200
 
 
-async def test_R15_a_process_that_dies_after_the_sign_in_leaves_no_sixth_session(bench: RestBench, rest: Rest) -> None:
+async def test_R15_a_process_that_dies_after_the_sign_in_leaves_no_sixth_session(
+    server: RestServer, rest: RestClient
+) -> None:
     for number in range(5):
-        bench.clock.advance(301)
+        server.clock.advance(301)
         await rest.sign_in(device=device(number))
     code = await ask_code(rest)
-    bench.wire.broken["users"] = OutcomeUnknown("nothing after the sign-in happens any more")
+    server.wire.broken["users"] = OutcomeUnknown("nothing after the sign-in happens any more")
     assert (await rest.verify(code, device=device(5))).status == 503
-    assert sorted(each.device_id for each in bench.store.accounts.sessions) == sorted(map(device, range(1, 6)))
+    assert sorted(each.device_id for each in server.store.accounts.sessions) == sorted(map(device, range(1, 6)))
 
 
-async def test_R15_a_sign_in_that_fails_signs_nobody_out_of_the_store(bench: RestBench, rest: Rest) -> None:
+async def test_R15_a_sign_in_that_fails_signs_nobody_out_of_the_store(server: RestServer, rest: RestClient) -> None:
     old = await rest.sign_in()
     code = await ask_code(rest)
-    bench.wire.broken["sign_in"] = OutcomeUnknown("lost before it was applied")
+    server.wire.broken["sign_in"] = OutcomeUnknown("lost before it was applied")
     assert (await rest.verify(code)).status == 503
-    assert [each.session_id for each in bench.store.accounts.sessions] == [old["session"]["session_id"]]
+    assert [each.session_id for each in server.store.accounts.sessions] == [old["session"]["session_id"]]
 
 
-async def test_R15_a_sign_in_that_could_not_make_room_does_so_when_it_is_repeated(bench: RestBench, rest: Rest) -> None:
+async def test_R15_a_sign_in_that_could_not_make_room_does_so_when_it_is_repeated(
+    server: RestServer, rest: RestClient
+) -> None:
     old = await rest.sign_in()
     code = await ask_code(rest)
-    bench.wire.broken["sessions_of"] = OutcomeUnknown("down")
+    server.wire.broken["sessions_of"] = OutcomeUnknown("down")
     assert (await rest.verify(code)).status == 503
-    bench.wire.broken.clear()
+    server.wire.broken.clear()
     again = await rest.verify(code)
     assert again.status == 200
     (only,) = (await rest("GET", "sessions", token=again.data["tokens"]["access_token"])).data
     assert only["session_id"] == again.data["session"]["session_id"] != old["session"]["session_id"]
 
 
-async def test_R16_of_two_first_sign_ins_at_once_one_makes_the_user(bench: RestBench, rest: Rest) -> None:
+async def test_R16_of_two_first_sign_ins_at_once_one_makes_the_user(server: RestServer, rest: RestClient) -> None:
     code = await ask_code(rest)
     replies = await asyncio.gather(*[rest.verify(code, device=device(number)) for number in range(4)])
     assert sorted(reply.status for reply in replies) == [201, 401, 401, 401]
-    assert len(bench.store.accounts.users) == 1
+    assert len(server.store.accounts.users) == 1
 
 
-async def test_R17_a_code_is_spent_exactly_when_a_session_is_made(bench: RestBench, rest: Rest) -> None:
+async def test_R17_a_code_is_spent_exactly_when_a_session_is_made(server: RestServer, rest: RestClient) -> None:
     code = await ask_code(rest)
-    bench.wire.broken["sign_in"] = OutcomeUnknown("lost before it was applied")
+    server.wire.broken["sign_in"] = OutcomeUnknown("lost before it was applied")
     assert (await rest.verify(code)).status == 503
-    assert not list(bench.store.accounts.sessions)
-    bench.wire.broken.clear()
+    assert not list(server.store.accounts.sessions)
+    server.wire.broken.clear()
     assert (await rest.verify(code)).status == 201
-    stored = bench.store.accounts.codes.get(phone_hash(PHONE))
+    stored = server.store.accounts.codes.get(phone_hash(PHONE))
     assert isinstance(stored, Code)
     assert stored.spent is not None
-    assert [each.session_id for each in bench.store.accounts.sessions] == [stored.spent.session_id]
+    assert [each.session_id for each in server.store.accounts.sessions] == [stored.spent.session_id]
 
 
-async def test_R18_neither_codes_nor_refresh_tokens_are_stored_in_clear(bench: RestBench, rest: Rest) -> None:
+async def test_R18_neither_codes_nor_refresh_tokens_are_stored_in_clear(server: RestServer, rest: RestClient) -> None:
     code = await ask_code(rest)
     codes = [code, await ask_code(rest, OTHER_PHONE)]
-    pending = msgspec.json.encode(list(bench.store.accounts.codes))
+    pending = msgspec.json.encode(list(server.store.accounts.codes))
     # One of them may be a part of some number by chance, but not both.
     assert not all(each.encode() in pending for each in codes)
     assert PHONE.encode() not in pending
     signed_in = (await rest.verify(code)).data
     secret = signed_in["tokens"]["refresh_token"].partition(".")[2]
-    for stored in (list(bench.store.accounts.codes), list(bench.store.accounts.sessions)):
+    for stored in (list(server.store.accounts.codes), list(server.store.accounts.sessions)):
         text = msgspec.json.encode(stored)
         assert secret.encode() not in text
         assert base64.b64encode(secret.encode()) not in text
 
 
-async def test_attempts_count_even_when_the_counters_forget(bench: RestBench, rest: Rest) -> None:
+async def test_attempts_count_even_when_the_counters_forget(server: RestServer, rest: RestClient) -> None:
     code = await ask_code(rest)
-    unlimited = bench.client(rate_limits_off=True)
+    unlimited = server.client(rate_limits_off=True)
     for _ in range(5):
         assert (await unlimited.verify(wrong(code))).code == "INVALID_OTP"
     assert (await unlimited.verify(code)).code == "INVALID_OTP"

@@ -6,18 +6,18 @@ import pytest
 
 from seriatim.domain.errors import BadRequest, ValidationFailed
 from tests.support.bench import ANN, BOB, Bench, simulated
-from tests.unit.api.desk import DAN, Desk, field_of
+from tests.unit.api.chat_api_harness import DAN, ChatApiHarness, field_of
 
 
 @simulated
 async def test_the_list_shows_newest_activity_first_with_what_a_client_needs(bench: Bench) -> None:
-    desk = Desk(bench)
-    quiet = await desk.group(ANN, BOB, name="Quiet")
+    api = ChatApiHarness(bench)
+    quiet = await api.group(ANN, BOB, name="Quiet")
     await asyncio.sleep(1)
-    pair = await desk.direct(BOB, DAN)
+    pair = await api.direct(BOB, DAN)
     await asyncio.sleep(1)
-    receipt = await desk.send(1, chat_id=quiet, content="é" * 150)
-    reply = await desk.ask(BOB, "GET /chats")
+    receipt = await api.send(1, chat_id=quiet, content="é" * 150)
+    reply = await api.ask(BOB, "GET /chats")
     first, second = reply.data
     assert (first["chat_id"], second["chat_id"]) == (quiet, pair)
     assert first["last_message"] == {
@@ -33,54 +33,54 @@ async def test_the_list_shows_newest_activity_first_with_what_a_client_needs(ben
     assert (first["my_membership"]["role"], second["last_message"]) == ("member", None)
     assert reply.pagination is not None
     assert not reply.pagination.has_more
-    await desk.ask(BOB, f"PATCH /delivery-state/{quiet}", {"last_acked_sequence": 1})
-    assert [line["pending_ack_count"] for line in await desk.data(BOB, "GET /chats")] == [0, 0]
+    await api.ask(BOB, f"PATCH /delivery-state/{quiet}", {"last_acked_sequence": 1})
+    assert [line["pending_ack_count"] for line in await api.data(BOB, "GET /chats")] == [0, 0]
 
 
 @simulated
 async def test_R3_R4_the_pages_of_the_list_are_all_chats_once_in_order_and_lead_back(bench: Bench) -> None:
-    desk = Desk(bench)
-    made = [await desk.group(ANN, BOB) for _ in range(25)]
+    api = ChatApiHarness(bench)
+    made = [await api.group(ANN, BOB) for _ in range(25)]
     for number, chat_id in enumerate(made[:10]):
-        await desk.send(number, chat_id=chat_id)
-    everything = await desk.data(ANN, "GET /chats?limit=100")
-    pages = await desk.walk(ANN, "GET /chats?limit=7")
+        await api.send(number, chat_id=chat_id)
+    everything = await api.data(ANN, "GET /chats?limit=100")
+    pages = await api.walk(ANN, "GET /chats?limit=7")
     assert [len(page) for page in pages] == [7, 7, 7, 4]
     assert [line for page in pages for line in page] == everything
     assert sorted(line["chat_id"] for line in everything) == sorted(made)
     activity = [max(line["updated_at"], (line["last_message"] or line)["created_at"]) for line in everything]
     assert activity == sorted(activity, reverse=True)
-    last = await desk.ask(ANN, f"GET /chats?limit=7&cursor={await _cursor_to_page(desk, 4)}")
+    last = await api.ask(ANN, f"GET /chats?limit=7&cursor={await _cursor_to_page(api, 4)}")
     assert last.pagination is not None
-    before = await desk.ask(ANN, f"GET /chats?limit=7&cursor={last.pagination.prev_cursor}")
+    before = await api.ask(ANN, f"GET /chats?limit=7&cursor={last.pagination.prev_cursor}")
     assert before.data == pages[2]
 
 
 @simulated
 async def test_chats_of_equal_activity_are_in_order_of_their_ids(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     for chat_id in ("chat_c", "chat_a", "chat_b"):
         bench.add_chat(chat_id, (ANN, BOB))
         bench.store.index_member(chat_id, ANN)
-    pages = await desk.walk(ANN, "GET /chats?limit=1")
+    pages = await api.walk(ANN, "GET /chats?limit=1")
     assert [line["chat_id"] for page in pages for line in page] == ["chat_a", "chat_b", "chat_c"]
 
 
 @simulated
 async def test_updated_since_is_inclusive_and_a_cursor_keeps_it(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     times = []
     for _ in range(4):
-        times.append((await desk.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB]}))["updated_at"])
+        times.append((await api.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB]}))["updated_at"])
         await asyncio.sleep(1)
     request = f"GET /chats?limit=2&updated_since={times[1]}"
-    pages = await desk.walk(ANN, request)
+    pages = await api.walk(ANN, request)
     assert [line["updated_at"] for page in pages for line in page] == times[:0:-1]
-    first = await desk.ask(ANN, request)
+    first = await api.ask(ANN, request)
     assert first.pagination is not None
-    assert await desk.data(ANN, f"{request}&cursor={first.pagination.next_cursor}") == pages[1]
+    assert await api.data(ANN, f"{request}&cursor={first.pagination.next_cursor}") == pages[1]
     with pytest.raises(ValidationFailed) as refused:
-        await desk.ask(ANN, f"GET /chats?updated_since={times[0]}&cursor={first.pagination.next_cursor}")
+        await api.ask(ANN, f"GET /chats?updated_since={times[0]}&cursor={first.pagination.next_cursor}")
     assert field_of(refused.value) == ("updated_since", "MISMATCH")
 
 
@@ -89,7 +89,7 @@ def test_updated_since_is_a_time_with_an_offset(text: str) -> None:
     @simulated
     async def refused(bench: Bench) -> None:
         with pytest.raises(ValidationFailed) as error:
-            await Desk(bench).ask(ANN, f"GET /chats?updated_since={text}")
+            await ChatApiHarness(bench).ask(ANN, f"GET /chats?updated_since={text}")
         assert field_of(error.value) == ("updated_since", "INVALID_FORMAT")
 
     refused()
@@ -97,43 +97,43 @@ def test_updated_since_is_a_time_with_an_offset(text: str) -> None:
 
 @simulated
 async def test_any_time_with_an_offset_is_understood_however_far_away(bench: Bench) -> None:
-    desk = Desk(bench)
-    await desk.group(ANN, BOB)
+    api = ChatApiHarness(bench)
+    await api.group(ANN, BOB)
     for text, count in (
         ("0001-01-01T00:00:00%2B14:00", 1),
         ("9999-12-31T23:59:59-14:00", 0),
         ("2020-01-01T00:00Z", 1),
     ):
-        assert len(await desk.data(ANN, f"GET /chats?updated_since={text}")) == count
+        assert len(await api.data(ANN, f"GET /chats?updated_since={text}")) == count
 
 
 @simulated
 async def test_a_cursor_of_somebody_elses_list_is_a_bad_request(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     for _ in range(2):
-        await desk.group(ANN, BOB)
-    reply = await desk.ask(ANN, "GET /chats?limit=1")
+        await api.group(ANN, BOB)
+    reply = await api.ask(ANN, "GET /chats?limit=1")
     assert reply.pagination is not None
     cursor = str(reply.pagination.next_cursor)
     for user_id, text in ((BOB, cursor), (ANN, cursor[:-2]), (ANN, "eyJ2IjoxfQ"), (ANN, ""), (ANN, "x" * 5000)):
         with pytest.raises(BadRequest):
-            await desk.ask(user_id, f"GET /chats?limit=1&cursor={text}")
+            await api.ask(user_id, f"GET /chats?limit=1&cursor={text}")
 
 
 @simulated
 async def test_a_chat_just_left_is_not_in_the_list_although_the_index_still_has_it(bench: Bench) -> None:
-    desk = Desk(bench)
-    chat_id, other = await desk.group(ANN, BOB), await desk.group(ANN, BOB)
+    api = ChatApiHarness(bench)
+    chat_id, other = await api.group(ANN, BOB), await api.group(ANN, BOB)
     lagging = bench.store.memberships_of(BOB)
     bench.remove(BOB, chat_id=chat_id)
     bench.store.memberships_of = lambda user_id: lagging  # type: ignore[method-assign]
-    assert [line["chat_id"] for line in await desk.data(BOB, "GET /chats")] == [other]
+    assert [line["chat_id"] for line in await api.data(BOB, "GET /chats")] == [other]
 
 
-async def _cursor_to_page(desk: Desk, number: int) -> str:
+async def _cursor_to_page(api: ChatApiHarness, number: int) -> str:
     cursor = ""
     for _ in range(number - 1):
-        reply = await desk.ask(ANN, f"GET /chats?limit=7{cursor}")
+        reply = await api.ask(ANN, f"GET /chats?limit=7{cursor}")
         assert reply.pagination is not None
         cursor = f"&cursor={reply.pagination.next_cursor}"
     return cursor.removeprefix("&cursor=")

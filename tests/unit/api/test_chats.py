@@ -18,7 +18,7 @@ from seriatim.domain.errors import (
 from seriatim.domain.times import iso
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
 from tests.support.scripted_wire import LOST_RESPONSE
-from tests.unit.api.desk import Desk, field_of
+from tests.unit.api.chat_api_harness import ChatApiHarness, field_of
 
 NOBODY = "user_nobody"
 FOR_EVER = "9999-12-31T23:59:59.999Z"
@@ -26,8 +26,8 @@ FOR_EVER = "9999-12-31T23:59:59.999Z"
 
 @simulated
 async def test_a_new_group_has_the_creator_as_owner_and_the_others_as_members(bench: Bench) -> None:
-    desk = Desk(bench)
-    reply = await desk.ask(ANN, "POST /chats", {"type": "group", "name": " Team\t", "member_ids": [CID, BOB]})
+    api = ChatApiHarness(bench)
+    reply = await api.ask(ANN, "POST /chats", {"type": "group", "name": " Team\t", "member_ids": [CID, BOB]})
     chat = reply.data
     assert reply.status == 201
     assert (chat["type"], chat["name"], chat["created_by"], chat["member_count"]) == ("group", "Team", ANN, 3)
@@ -43,29 +43,29 @@ async def test_a_new_group_has_the_creator_as_owner_and_the_others_as_members(be
         "muted_until": None,
         "last_acked_sequence": 0,
     }
-    assert await desk.data(BOB, f"GET /chats/{chat['chat_id']}") == chat | {
+    assert await api.data(BOB, f"GET /chats/{chat['chat_id']}") == chat | {
         "my_membership": chat["my_membership"] | {"role": "member"}
     }
 
 
 @simulated
 async def test_a_chat_shows_how_far_it_goes_and_how_far_the_caller_is(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(7)
     bench.store.put_watermark(BOB, CHAT, 4)
-    chat = await desk.data(BOB, f"GET /chats/{CHAT}")
+    chat = await api.data(BOB, f"GET /chats/{CHAT}")
     assert (chat["current_sequence"], chat["my_membership"]["last_acked_sequence"]) == (7, 4)
 
 
 @simulated
 async def test_members_is_another_name_of_member_ids(bench: Bench) -> None:
-    desk = Desk(bench)
-    chat = await desk.data(ANN, "POST /chats", {"type": "group", "members": [BOB]})
+    api = ChatApiHarness(bench)
+    chat = await api.data(ANN, "POST /chats", {"type": "group", "members": [BOB]})
     assert [each["user_id"] for each in chat["members"]] == [ANN, BOB]
     both = {"type": "group", "members": [BOB], "member_ids": [BOB]}
-    assert (await desk.ask(ANN, "POST /chats", both)).status == 201
+    assert (await api.ask(ANN, "POST /chats", both)).status == 201
     with pytest.raises(ValidationFailed) as refused:
-        await desk.ask(ANN, "POST /chats", both | {"members": [CID]})
+        await api.ask(ANN, "POST /chats", both | {"members": [CID]})
     assert field_of(refused.value) == ("members", "MISMATCH")
 
 
@@ -93,9 +93,9 @@ CROWD = [f"user_{number}" for number in range(limits.GROUP_MEMBERS_MAX)]
 def test_a_chat_that_cannot_be_is_refused_by_field(body: dict[str, object], field: str, code: str) -> None:
     @simulated
     async def refused(bench: Bench) -> None:
-        desk, before = Desk(bench), dict(bench.store.chats)
+        api, before = ChatApiHarness(bench), dict(bench.store.chats)
         with pytest.raises(ValidationFailed) as error:
-            await desk.ask(ANN, "POST /chats", body)
+            await api.ask(ANN, "POST /chats", body)
         assert field_of(error.value) == (field, code)
         assert bench.store.chats == before
 
@@ -104,22 +104,22 @@ def test_a_chat_that_cannot_be_is_refused_by_field(body: dict[str, object], fiel
 
 @simulated
 async def test_a_name_of_128_characters_within_spaces_is_accepted_and_none_is_too(bench: Bench) -> None:
-    desk = Desk(bench)
-    named = await desk.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB], "name": f"  {'x' * 128}  "})
+    api = ChatApiHarness(bench)
+    named = await api.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB], "name": f"  {'x' * 128}  "})
     assert named["name"] == "x" * 128
-    assert (await desk.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB], "name": None}))["name"] is None
+    assert (await api.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB], "name": None}))["name"] is None
 
 
 @simulated
 async def test_with_unknown_members_nothing_is_written_and_they_are_named(bench: Bench) -> None:
-    desk, before = Desk(bench), dict(bench.store.chats)
+    api, before = ChatApiHarness(bench), dict(bench.store.chats)
     with pytest.raises(UserNotFound) as refused:
-        await desk.ask(ANN, "POST /chats", {"type": "group", "member_ids": [NOBODY, BOB, "user_0"]})
+        await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [NOBODY, BOB, "user_0"]})
     assert refused.value.details == {"user_ids": [NOBODY, "user_0"]}
     with pytest.raises(UserNotFound):
-        await desk.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [NOBODY]})
+        await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [NOBODY]})
     assert bench.store.chats == before
-    assert desk.creations() == []
+    assert api.creations() == []
 
 
 # --- direct chats -----------------------------------------------------------------------------------------------------
@@ -127,23 +127,23 @@ async def test_with_unknown_members_nothing_is_written_and_they_are_named(bench:
 
 @simulated
 async def test_F5_R8_a_pair_has_one_direct_chat_whoever_asks_and_however_often(bench: Bench) -> None:
-    desk = Desk(bench)
-    first = await desk.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB], "name": "x" * 200})
-    again = await desk.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB]})
-    swapped = await desk.ask(BOB, "POST /chats", {"type": "direct", "member_ids": [ANN]})
+    api = ChatApiHarness(bench)
+    first = await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB], "name": "x" * 200})
+    again = await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB]})
+    swapped = await api.ask(BOB, "POST /chats", {"type": "direct", "member_ids": [ANN]})
     assert [each.status for each in (first, again, swapped)] == [201, 200, 200]
     assert [each.headers.get("x-idempotent-replay") for each in (first, again, swapped)] == [None, "true", "true"]
     assert {each.data["chat_id"] for each in (first, again, swapped)} == {first.data["chat_id"]}
     assert first.data["name"] is None
-    assert [event.chat_id for event in desk.creations()] == [first.data["chat_id"]]
+    assert [event.chat_id for event in api.creations()] == [first.data["chat_id"]]
 
 
 @simulated
 async def test_F5_R8_a_pair_that_asks_all_at_once_gets_one_direct_chat(bench: Bench) -> None:
-    desks = [Desk(bench, f"api-{number}") for number in range(3)]
+    desks = [ChatApiHarness(bench, f"api-{number}") for number in range(3)]
     replies = await asyncio.gather(
-        *[desk.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB]}) for desk in desks],
-        *[desk.ask(BOB, "POST /chats", {"type": "direct", "member_ids": [ANN]}) for desk in desks],
+        *[api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB]}) for api in desks],
+        *[api.ask(BOB, "POST /chats", {"type": "direct", "member_ids": [ANN]}) for api in desks],
     )
     assert sorted(reply.status for reply in replies) == [200] * 5 + [201]
     assert len({reply.data["chat_id"] for reply in replies}) == 1
@@ -152,8 +152,8 @@ async def test_F5_R8_a_pair_that_asks_all_at_once_gets_one_direct_chat(bench: Be
 
 @simulated
 async def test_R9_a_direct_chat_has_its_two_members_for_ever(bench: Bench) -> None:
-    desk = Desk(bench)
-    chat_id = await desk.direct(ANN, BOB)
+    api = ChatApiHarness(bench)
+    chat_id = await api.direct(ANN, BOB)
     for request, body in (
         (f"PATCH /chats/{chat_id}", {"name": "Us"}),
         (f"POST /chats/{chat_id}/members", {"user_id": CID}),
@@ -164,8 +164,8 @@ async def test_R9_a_direct_chat_has_its_two_members_for_ever(bench: Bench) -> No
         (f"POST /chats/{chat_id}/leave", None),
     ):
         with pytest.raises(InvalidOperation):
-            await desk.ask(ANN, request, body)
-    chat = await desk.data(BOB, f"GET /chats/{chat_id}")
+            await api.ask(ANN, request, body)
+    chat = await api.data(BOB, f"GET /chats/{chat_id}")
     assert [(each["user_id"], each["role"]) for each in chat["members"]] == [(ANN, "member"), (BOB, "member")]
     assert (chat["name"], chat["member_count"]) == (None, 2)
     assert list(bench.store.pairs.values()) == [chat_id]
@@ -173,11 +173,11 @@ async def test_R9_a_direct_chat_has_its_two_members_for_ever(bench: Bench) -> No
 
 @simulated
 async def test_a_replayed_key_finds_the_direct_chat_that_was_there_before(bench: Bench) -> None:
-    desk = Desk(bench)
-    chat_id = await desk.direct(BOB, ANN)
+    api = ChatApiHarness(bench)
+    chat_id = await api.direct(BOB, ANN)
     body = {"type": "direct", "member_ids": [BOB]}
-    first = await desk.ask(ANN, "POST /chats", body, key=1)
-    again = await desk.ask(ANN, "POST /chats", body, key=1)
+    first = await api.ask(ANN, "POST /chats", body, key=1)
+    again = await api.ask(ANN, "POST /chats", body, key=1)
     assert [first.status, again.status] == [200, 200]
     assert first.data == again.data
     assert again.data["chat_id"] == chat_id
@@ -185,14 +185,14 @@ async def test_a_replayed_key_finds_the_direct_chat_that_was_there_before(bench:
 
 @simulated
 async def test_a_replayed_key_of_a_new_direct_chat_keeps_its_status_and_tells_nobody_again(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     body = {"type": "direct", "member_ids": [BOB]}
-    first = await desk.ask(ANN, "POST /chats", body, key=1)
-    again = await desk.ask(ANN, "POST /chats", body, key=1)
+    first = await api.ask(ANN, "POST /chats", body, key=1)
+    again = await api.ask(ANN, "POST /chats", body, key=1)
     assert [first.status, again.status] == [201, 201]
     assert again.headers["x-idempotent-replay"] == "true"
     assert first.data == again.data
-    assert len(desk.creations()) == 1
+    assert len(api.creations()) == 1
 
 
 # --- once per key -----------------------------------------------------------------------------------------------------
@@ -200,46 +200,46 @@ async def test_a_replayed_key_of_a_new_direct_chat_keeps_its_status_and_tells_no
 
 @simulated
 async def test_F10_a_replayed_creation_shows_the_chat_as_it_is_now_and_is_told_once(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     body = {"type": "group", "member_ids": [BOB]}
-    first = await desk.ask(ANN, "POST /chats", body, key=1)
+    first = await api.ask(ANN, "POST /chats", body, key=1)
     chat_id = first.data["chat_id"]
-    await desk.ask(ANN, f"POST /chats/{chat_id}/members", {"user_id": CID})
-    again = await desk.ask(ANN, "POST /chats", body, key=1)
+    await api.ask(ANN, f"POST /chats/{chat_id}/members", {"user_id": CID})
+    again = await api.ask(ANN, "POST /chats", body, key=1)
     assert (again.status, again.headers["x-idempotent-replay"]) == (201, "true")
     assert (again.data["chat_id"], again.data["member_count"]) == (chat_id, 3)
-    assert len(desk.creations()) == 1
+    assert len(api.creations()) == 1
     with pytest.raises(KeyReused):
-        await desk.ask(ANN, "POST /chats", {"type": "group", "member_ids": [CID]}, key=1)
+        await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [CID]}, key=1)
 
 
 @simulated
 async def test_without_a_key_or_with_another_one_a_group_is_made_anew(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     body = {"type": "group", "member_ids": [BOB]}
-    replies = [await desk.ask(ANN, "POST /chats", body, key=key) for key in (None, None, 1, 2)]
+    replies = [await api.ask(ANN, "POST /chats", body, key=key) for key in (None, None, 1, 2)]
     assert len({reply.data["chat_id"] for reply in replies}) == 4
 
 
 @simulated
 async def test_a_creation_with_an_unknown_outcome_is_resumed_by_its_key(bench: Bench) -> None:
-    desk, before = Desk(bench), len(bench.store.chats)
+    api, before = ChatApiHarness(bench), len(bench.store.chats)
     body = {"type": "group", "member_ids": [BOB]}
-    desk.node.wire.on("create_group", LOST_RESPONSE)
+    api.node.wire.on("create_group", LOST_RESPONSE)
     with pytest.raises(OutcomeUnknown):
-        await desk.ask(ANN, "POST /chats", body, key=1)
-    reply = await desk.ask(ANN, "POST /chats", body, key=1)
+        await api.ask(ANN, "POST /chats", body, key=1)
+    reply = await api.ask(ANN, "POST /chats", body, key=1)
     assert reply.status == 201
     assert len(bench.store.chats) == before + 1
-    assert {event.chat_id for event in desk.creations()} == {reply.data["chat_id"]}
+    assert {event.chat_id for event in api.creations()} == {reply.data["chat_id"]}
 
 
 @simulated
 async def test_a_refused_creation_gives_its_key_back(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     with pytest.raises(UserNotFound):
-        await desk.ask(ANN, "POST /chats", {"type": "group", "member_ids": [NOBODY]}, key=1)
-    assert (await desk.ask(ANN, "POST /chats", {"type": "group", "member_ids": [BOB]}, key=1)).status == 201
+        await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [NOBODY]}, key=1)
+    assert (await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [BOB]}, key=1)).status == 201
 
 
 # --- name and quiet ---------------------------------------------------------------------------------------------------
@@ -247,34 +247,34 @@ async def test_a_refused_creation_gives_its_key_back(bench: Bench) -> None:
 
 @simulated
 async def test_a_renamed_group_answers_without_its_members(bench: Bench) -> None:
-    desk = Desk(bench)
-    chat_id = await desk.group(ANN, BOB, name="Old")
-    renamed = await desk.data(ANN, f"PATCH /chats/{chat_id}", {"name": "  New "})
+    api = ChatApiHarness(bench)
+    chat_id = await api.group(ANN, BOB, name="Old")
+    renamed = await api.data(ANN, f"PATCH /chats/{chat_id}", {"name": "  New "})
     assert renamed["name"] == "New"
     assert "members" not in renamed
-    assert (await desk.data(ANN, f"PATCH /chats/{chat_id}", {"name": None}))["name"] is None
+    assert (await api.data(ANN, f"PATCH /chats/{chat_id}", {"name": None}))["name"] is None
     for bad in ("", "  ", "x" * 129, "a\x7fb"):
         with pytest.raises(ValidationFailed):
-            await desk.ask(ANN, f"PATCH /chats/{chat_id}", {"name": bad})
+            await api.ask(ANN, f"PATCH /chats/{chat_id}", {"name": bad})
     with pytest.raises(ValidationFailed) as refused:
-        await desk.ask(ANN, f"PATCH /chats/{chat_id}", {})
+        await api.ask(ANN, f"PATCH /chats/{chat_id}", {})
     assert field_of(refused.value) == ("name", "REQUIRED")
     with pytest.raises(Forbidden):
-        await desk.ask(BOB, f"PATCH /chats/{chat_id}", {"name": "Mine"})
+        await api.ask(BOB, f"PATCH /chats/{chat_id}", {"name": "Mine"})
 
 
 @simulated
 async def test_quiet_lasts_for_the_hours_asked_for_or_for_ever_and_is_the_members_own(bench: Bench) -> None:
-    desk = Desk(bench)
-    hour = await desk.data(BOB, f"POST /chats/{CHAT}/mute", {"duration_hours": 1})
+    api = ChatApiHarness(bench)
+    hour = await api.data(BOB, f"POST /chats/{CHAT}/mute", {"duration_hours": 1})
     assert iso(bench.now_ms() + 3_599_000) < hour["muted_until"] <= iso(bench.now_ms() + 3_600_000)
     for for_ever in ({}, None, {"duration_hours": None}):
-        muted = await desk.data(BOB, f"POST /chats/{CHAT}/mute", for_ever)
+        muted = await api.data(BOB, f"POST /chats/{CHAT}/mute", for_ever)
         assert muted == {"chat_id": CHAT, "muted_until": FOR_EVER}
-    assert (await desk.data(BOB, f"GET /chats/{CHAT}"))["my_membership"]["muted_until"] == FOR_EVER
-    assert (await desk.data(ANN, f"GET /chats/{CHAT}"))["my_membership"]["muted_until"] is None
-    assert await desk.data(BOB, f"POST /chats/{CHAT}/unmute") == {"chat_id": CHAT, "muted_until": None}
-    assert (await desk.data(BOB, f"GET /chats/{CHAT}"))["my_membership"]["muted_until"] is None
+    assert (await api.data(BOB, f"GET /chats/{CHAT}"))["my_membership"]["muted_until"] == FOR_EVER
+    assert (await api.data(ANN, f"GET /chats/{CHAT}"))["my_membership"]["muted_until"] is None
+    assert await api.data(BOB, f"POST /chats/{CHAT}/unmute") == {"chat_id": CHAT, "muted_until": None}
+    assert (await api.data(BOB, f"GET /chats/{CHAT}"))["my_membership"]["muted_until"] is None
 
 
 @pytest.mark.parametrize("hours", [0, -1, 8761, 1.5, True, "1"])
@@ -282,15 +282,15 @@ def test_quiet_for_no_hours_or_more_than_a_year_is_refused(hours: object) -> Non
     @simulated
     async def refused(bench: Bench) -> None:
         with pytest.raises(ValidationFailed):
-            await Desk(bench).ask(BOB, f"POST /chats/{CHAT}/mute", {"duration_hours": hours})
+            await ChatApiHarness(bench).ask(BOB, f"POST /chats/{CHAT}/mute", {"duration_hours": hours})
 
     refused()
 
 
 @simulated
 async def test_quiet_is_for_members(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     with pytest.raises(NotAMember):
-        await desk.ask(EVE, f"POST /chats/{CHAT}/mute", {})
+        await api.ask(EVE, f"POST /chats/{CHAT}/mute", {})
     with pytest.raises(NotFound):
-        await desk.ask(EVE, "POST /chats/chat_none/unmute")
+        await api.ask(EVE, "POST /chats/chat_none/unmute")

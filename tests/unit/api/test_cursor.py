@@ -7,7 +7,7 @@ import pytest
 
 from seriatim.api.core.cursor import CursorCodec
 from seriatim.domain.errors import BadRequest
-from tests.support.rest import RestBench
+from tests.support.rest import RestServer
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -23,8 +23,8 @@ PLACE = Place(41, "forward")
 
 
 @pytest.fixture
-def cursors(bench: RestBench) -> CursorCodec:
-    return CursorCodec(bench.secrets)
+def cursors(server: RestServer) -> CursorCodec:
+    return CursorCodec(server.secrets)
 
 
 def test_a_cursor_brings_back_what_it_was_given(cursors: CursorCodec) -> None:
@@ -65,11 +65,11 @@ def test_what_never_was_a_cursor_is_refused(cursors: CursorCodec, text: str) -> 
         cursors.decode(text, "messages", "chat_1", Place)
 
 
-def test_a_cursor_of_another_version_or_kind_is_refused(bench: RestBench, cursors: CursorCodec) -> None:
+def test_a_cursor_of_another_version_or_kind_is_refused(server: RestServer, cursors: CursorCodec) -> None:
     with pytest.raises(BadRequest):
         cursors.decode(cursors.encode("messages", "chat_1", PLACE), "messages", "chat_1", Elsewhere)
     payload = b'{"v":2,"at":{"after":41,"direction":"forward"}}'
-    tag = bench.secrets.cursor_tag(b'["messages","chat_1"]' + payload)
+    tag = server.secrets.cursor_tag(b'["messages","chat_1"]' + payload)
     text = ".".join([base64.urlsafe_b64encode(each).rstrip(b"=").decode() for each in (payload, tag)])
     with pytest.raises(BadRequest):
         cursors.decode(text, "messages", "chat_1", Place)

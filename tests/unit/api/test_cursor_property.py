@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from seriatim.api.core.cursor import CursorCodec
 from seriatim.domain.errors import BadRequest
-from tests.unit.api.desk import OneKey
+from tests.unit.api.chat_api_harness import CursorSecrets
 
-CURSORS = CursorCodec(OneKey())
+CURSORS = CursorCodec(CursorSecrets())
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from seriatim.api.delivery import check_chat_ids
 from seriatim.domain import limits
 from seriatim.domain.errors import BadRequest, Unprocessable, ValidationFailed
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
-from tests.unit.api.desk import DAN, Desk, field_of
+from tests.unit.api.chat_api_harness import DAN, ChatApiHarness, field_of
 
 BOTH = [f"PATCH /delivery-state/{CHAT}", f"PATCH /chats/{CHAT}/delivery-state"]
 
@@ -15,13 +15,13 @@ BOTH = [f"PATCH /delivery-state/{CHAT}", f"PATCH /chats/{CHAT}/delivery-state"]
 def test_R7_a_watermark_rises_and_never_falls(request_line: str) -> None:
     @simulated
     async def acknowledge(bench: Bench) -> None:
-        desk = Desk(bench)
+        api = ChatApiHarness(bench)
         bench.given_messages(10)
-        first = await desk.data(BOB, request_line, {"last_acked_sequence": 7})
+        first = await api.data(BOB, request_line, {"last_acked_sequence": 7})
         assert (first["chat_id"], first["last_acked_sequence"]) == (CHAT, 7)
         for lower in (7, 3, 1):
-            assert await desk.data(BOB, request_line, {"last_acked_sequence": lower}) == first
-        raised = await desk.data(BOB, request_line, {"last_acked_sequence": 10})
+            assert await api.data(BOB, request_line, {"last_acked_sequence": lower}) == first
+        raised = await api.data(BOB, request_line, {"last_acked_sequence": 10})
         assert raised["last_acked_sequence"] == 10
         assert raised["updated_at"] > first["updated_at"]
 
@@ -32,12 +32,12 @@ def test_R7_a_watermark_rises_and_never_falls(request_line: str) -> None:
 def test_R7_nothing_beyond_the_newest_message_is_acknowledged_or_written(request_line: str) -> None:
     @simulated
     async def refuse(bench: Bench) -> None:
-        desk = Desk(bench)
+        api = ChatApiHarness(bench)
         with pytest.raises(Unprocessable):
-            await desk.ask(BOB, request_line, {"last_acked_sequence": 1})
+            await api.ask(BOB, request_line, {"last_acked_sequence": 1})
         bench.given_messages(10)
         with pytest.raises(Unprocessable) as refused:
-            await desk.ask(BOB, request_line, {"last_acked_sequence": 11})
+            await api.ask(BOB, request_line, {"last_acked_sequence": 11})
         assert refused.value.details == {"reason": "invalid_sequence", "current_sequence": 10}
         assert bench.store.watermarks == {}
 
@@ -50,7 +50,7 @@ def test_a_watermark_is_a_sequence(value: object) -> None:
     async def refused(bench: Bench) -> None:
         bench.given_messages(10)
         with pytest.raises(ValidationFailed) as error:
-            await Desk(bench).ask(BOB, BOTH[0], {"last_acked_sequence": value})
+            await ChatApiHarness(bench).ask(BOB, BOTH[0], {"last_acked_sequence": value})
         assert field_of(error.value)[0] == "last_acked_sequence"
 
     refused()
@@ -58,11 +58,11 @@ def test_a_watermark_is_a_sequence(value: object) -> None:
 
 @simulated
 async def test_below_the_first_message_there_is_nothing_to_acknowledge(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.put_tombstone(1)
     bench.put_message(2)
     bench.set_counter(CHAT, 2, published=2)
-    answer = await desk.data(BOB, BOTH[0], {"last_acked_sequence": 1})
+    answer = await api.data(BOB, BOTH[0], {"last_acked_sequence": 1})
     assert answer == {"chat_id": CHAT, "last_acked_sequence": 0, "updated_at": None}
 
 
@@ -71,12 +71,12 @@ async def test_below_the_first_message_there_is_nothing_to_acknowledge(bench: Be
 
 @simulated
 async def test_the_state_of_ones_chats_says_how_much_is_pending(bench: Bench) -> None:
-    desk = Desk(bench)
-    chat_id, other = await desk.group(ANN, BOB), await desk.group(ANN, BOB)
+    api = ChatApiHarness(bench)
+    chat_id, other = await api.group(ANN, BOB), await api.group(ANN, BOB)
     for number in range(3):
-        await desk.send(number, chat_id=chat_id)
-    acked = await desk.data(BOB, f"PATCH /delivery-state/{chat_id}", {"last_acked_sequence": 2})
-    states = {state["chat_id"]: state for state in await desk.data(BOB, "GET /delivery-state")}
+        await api.send(number, chat_id=chat_id)
+    acked = await api.data(BOB, f"PATCH /delivery-state/{chat_id}", {"last_acked_sequence": 2})
+    states = {state["chat_id"]: state for state in await api.data(BOB, "GET /delivery-state")}
     assert sorted(states) == sorted([chat_id, other])
     assert states[chat_id] == {
         "chat_id": chat_id,
@@ -92,22 +92,22 @@ async def test_the_state_of_ones_chats_says_how_much_is_pending(bench: Bench) ->
 
 @simulated
 async def test_chats_of_others_and_of_nobody_are_left_out_of_the_state(bench: Bench) -> None:
-    desk = Desk(bench)
-    theirs, ours = await desk.group(ANN, CID), await desk.group(ANN, BOB)
-    states = await desk.data(BOB, f"GET /delivery-state?chat_ids={theirs},{ours},chat_none,,%20,{ours},{CHAT}")
+    api = ChatApiHarness(bench)
+    theirs, ours = await api.group(ANN, CID), await api.group(ANN, BOB)
+    states = await api.data(BOB, f"GET /delivery-state?chat_ids={theirs},{ours},chat_none,,%20,{ours},{CHAT}")
     assert [state["chat_id"] for state in states] == [ours, CHAT]
-    assert await desk.data(EVE, f"GET /delivery-state?chat_ids={theirs}") == []
-    assert await desk.data(EVE, "GET /delivery-state?chat_ids=") == []
+    assert await api.data(EVE, f"GET /delivery-state?chat_ids={theirs}") == []
+    assert await api.data(EVE, "GET /delivery-state?chat_ids=") == []
 
 
 @simulated
 async def test_who_was_removed_sees_no_state_although_the_index_still_has_them(bench: Bench) -> None:
-    desk = Desk(bench)
-    chat_id = await desk.group(ANN, BOB)
+    api = ChatApiHarness(bench)
+    chat_id = await api.group(ANN, BOB)
     lagging = bench.store.memberships_of(BOB)
     bench.remove(BOB, chat_id=chat_id)
     bench.store.memberships_of = lambda user_id: lagging  # type: ignore[method-assign]
-    assert await desk.data(BOB, "GET /delivery-state") == []
+    assert await api.data(BOB, "GET /delivery-state") == []
 
 
 def test_each_chat_is_asked_about_once_and_what_is_no_id_never() -> None:
@@ -117,22 +117,22 @@ def test_each_chat_is_asked_about_once_and_what_is_no_id_never() -> None:
 
 @simulated
 async def test_fifty_chats_may_be_named_and_no_more(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     fifty = ",".join(f"chat_{number}" for number in range(50))
-    assert [state["chat_id"] for state in await desk.data(BOB, f"GET /delivery-state?chat_ids={fifty}")] == [CHAT]
+    assert [state["chat_id"] for state in await api.data(BOB, f"GET /delivery-state?chat_ids={fifty}")] == [CHAT]
     with pytest.raises(ValidationFailed) as refused:
-        await desk.ask(BOB, f"GET /delivery-state?chat_ids={fifty},chat_50")
+        await api.ask(BOB, f"GET /delivery-state?chat_ids={fifty},chat_50")
     assert field_of(refused.value) == ("chat_ids", "TOO_LONG")
 
 
 @simulated
 async def test_all_chats_of_a_busy_user_are_shown(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     for number in range(2 * limits.LOOKUP_KEYS_MAX + 1):
         bench.add_chat(f"chat_{number:03d}", (ANN, BOB))
         bench.store.index_member(f"chat_{number:03d}", BOB)
         bench.store.put_watermark(BOB, f"chat_{number:03d}", number + 1)
-    states = await desk.data(BOB, "GET /delivery-state")
+    states = await api.data(BOB, "GET /delivery-state")
     assert [state["last_acked_sequence"] for state in states] == list(range(1, 2 * limits.LOOKUP_KEYS_MAX + 2))
 
 
@@ -141,12 +141,12 @@ async def test_all_chats_of_a_busy_user_are_shown(bench: Bench) -> None:
 
 @simulated
 async def test_the_sender_and_whoever_is_that_far_has_received_a_message(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(5)  # of Ann
     bench.put_message(6, sender_id=CID)
     bench.set_counter(CHAT, 6, published=6)
     bench.store.put_watermark(BOB, CHAT, 5, bench.now_ms())
-    newest = await desk.data(BOB, f"GET /chats/{CHAT}/delivery-status")
+    newest = await api.data(BOB, f"GET /chats/{CHAT}/delivery-status")
     assert (newest["chat_id"], newest["chat_type"], newest["member_count"]) == (CHAT, "group", 3)
     assert newest["delivery_summary"] == {
         "sequence": 6,
@@ -157,10 +157,10 @@ async def test_the_sender_and_whoever_is_that_far_has_received_a_message(bench: 
     states = [(each["user_id"], each["display_name"], each["last_acked_sequence"]) for each in newest["members"]]
     assert states == [(ANN, "Ann", 0), (BOB, "Bob", 5), (CID, "Cid", 0)]
     assert [each["updated_at"] is None for each in newest["members"]] == [True, False, True]
-    fifth = await desk.data(BOB, f"GET /chats/{CHAT}/delivery-status?for_sequence=5")
+    fifth = await api.data(BOB, f"GET /chats/{CHAT}/delivery-status?for_sequence=5")
     assert fifth["delivery_summary"]["delivered_count"] == 2
     bench.store.put_watermark(CID, CHAT, 5, bench.now_ms())
-    fifth = await desk.data(BOB, f"GET /chats/{CHAT}/delivery-status?for_sequence=5")
+    fifth = await api.data(BOB, f"GET /chats/{CHAT}/delivery-status?for_sequence=5")
     assert fifth["delivery_summary"] == {
         "sequence": 5,
         "delivered_count": 3,
@@ -171,35 +171,35 @@ async def test_the_sender_and_whoever_is_that_far_has_received_a_message(bench: 
 
 @simulated
 async def test_only_current_members_count_in_the_status(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(5)
     bench.store.put_watermark(DAN, CHAT, 5, bench.now_ms())
-    await desk.ask(ANN, f"DELETE /chats/{CHAT}/members/{CID}")
-    status = await desk.data(BOB, f"GET /chats/{CHAT}/delivery-status")
+    await api.ask(ANN, f"DELETE /chats/{CHAT}/members/{CID}")
+    status = await api.data(BOB, f"GET /chats/{CHAT}/delivery-status")
     assert [each["user_id"] for each in status["members"]] == [ANN, BOB]
     assert status["delivery_summary"]["pending_count"] == 1
 
 
 @simulated
 async def test_in_an_empty_chat_nothing_is_pending(bench: Bench) -> None:
-    status = await Desk(bench).data(BOB, f"GET /chats/{CHAT}/delivery-status")
+    status = await ChatApiHarness(bench).data(BOB, f"GET /chats/{CHAT}/delivery-status")
     assert (status["delivery_summary"]["sequence"], status["delivery_summary"]["all_delivered"]) == (0, True)
 
 
 @simulated
 async def test_R3_the_pages_of_a_status_are_about_one_message_and_sum_up_everybody(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(5)
-    reply = await desk.ask(BOB, f"GET /chats/{CHAT}/delivery-status?limit=2")
+    reply = await api.ask(BOB, f"GET /chats/{CHAT}/delivery-status?limit=2")
     assert reply.pagination is not None
-    await desk.send(1)
+    await api.send(1)
     cursor = reply.pagination.next_cursor
-    rest = await desk.ask(BOB, f"GET /chats/{CHAT}/delivery-status?limit=2&cursor={cursor}")
+    rest = await api.ask(BOB, f"GET /chats/{CHAT}/delivery-status?limit=2&cursor={cursor}")
     assert [each["user_id"] for page in (reply, rest) for each in page.data["members"]] == [ANN, BOB, CID]
     assert rest.data["delivery_summary"] == reply.data["delivery_summary"]
     assert reply.data["delivery_summary"] | {"sequence": 5} == reply.data["delivery_summary"]
     with pytest.raises(ValidationFailed) as refused:
-        await desk.ask(BOB, f"GET /chats/{CHAT}/delivery-status?cursor={cursor}&for_sequence=4")
+        await api.ask(BOB, f"GET /chats/{CHAT}/delivery-status?cursor={cursor}&for_sequence=4")
     assert field_of(refused.value) == ("for_sequence", "MISMATCH")
     with pytest.raises(BadRequest):
-        await desk.ask(CID, f"GET /chats/{CHAT}/delivery-status?cursor={cursor}")
+        await api.ask(CID, f"GET /chats/{CHAT}/delivery-status?cursor={cursor}")

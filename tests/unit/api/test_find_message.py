@@ -8,41 +8,41 @@ from seriatim.domain.ids import ulid, ulid_ms
 from seriatim.domain.message import Message
 from seriatim.domain.times import iso
 from tests.support.bench import BOB, CHAT, Bench, key_id, simulated
-from tests.unit.api.desk import Desk
+from tests.unit.api.chat_api_harness import ChatApiHarness
 
 MESSAGES = f"GET /chats/{CHAT}/messages"
 
 
 @simulated
 async def test_a_message_is_found_by_its_id_wherever_it_stands(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     ids = _given(bench, 400, every_s=7)
     for sequence in (1, 2, 3, 7, 100, 199, 200, 201, 399, 400):
-        found = await desk.data(BOB, f"{MESSAGES}/{ids[sequence]}")
+        found = await api.data(BOB, f"{MESSAGES}/{ids[sequence]}")
         assert (found["sequence"], found["message_id"]) == (sequence, ids[sequence])
         assert found["sender"]["display_name"] == "Ann"
 
 
 @simulated
 async def test_a_search_halves_and_does_not_read_everything(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     ids = _given(bench, 4000, every_s=7)
-    desk.node.wire.calls.clear()
-    await desk.ask(BOB, f"{MESSAGES}/{ids[1234]}")
-    assert desk.node.wire.count("read") < 20
+    api.node.wire.calls.clear()
+    await api.ask(BOB, f"{MESSAGES}/{ids[1234]}")
+    assert api.node.wire.count("read") < 20
 
 
 @simulated
 async def test_a_message_is_found_although_clocks_disagree_by_seconds_and_slots_are_empty(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     ids = _given(bench, 300, every_s=1, skew_s=9, tombstones=range(50, 150))
     for sequence in (1, 2, 3, 48, 49, 150, 151, 152, 250, 299, 300):
-        assert (await desk.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
+        assert (await api.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
 
 
 @simulated
 async def test_a_message_is_found_although_its_id_and_its_time_differ_by_as_much_as_they_may(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     spread_ms = int(limits.FIND_SPREAD_S * 1000)
     at_ms = bench.now_ms() - 1_000_000
     for sequence, born_ms in enumerate((at_ms + spread_ms, at_ms, at_ms - spread_ms), start=1):
@@ -60,28 +60,28 @@ async def test_a_message_is_found_although_its_id_and_its_time_differ_by_as_much
         )
     bench.set_counter(CHAT, 3, published=3)
     for message in bench.messages():
-        assert (await desk.data(BOB, f"{MESSAGES}/{message.message_id}"))["sequence"] == message.sequence
+        assert (await api.data(BOB, f"{MESSAGES}/{message.message_id}"))["sequence"] == message.sequence
 
 
 @simulated
 async def test_a_message_among_many_of_the_same_moment_is_found(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     ids = _given(bench, 1500, every_s=0)
     for sequence in (1, 750, 1500):
-        assert (await desk.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
+        assert (await api.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
 
 
 @simulated
 async def test_what_was_really_sent_is_found(bench: Bench) -> None:
-    desk = Desk(bench)
-    receipt = await desk.send(1)
-    assert (await desk.data(BOB, f"{MESSAGES}/{receipt.message_id}"))["sequence"] == 1
-    assert (await desk.data(BOB, f"{MESSAGES}/1"))["message_id"] == receipt.message_id
+    api = ChatApiHarness(bench)
+    receipt = await api.send(1)
+    assert (await api.data(BOB, f"{MESSAGES}/{receipt.message_id}"))["sequence"] == 1
+    assert (await api.data(BOB, f"{MESSAGES}/1"))["message_id"] == receipt.message_id
 
 
 @simulated
 async def test_what_is_not_in_this_chat_is_not_found(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     ids = _given(bench, 30, every_s=7, tombstones=range(10, 12))
     bench.add_chat("chat_2")
     born = ulid_ms(ids[15].removeprefix("msg_"))
@@ -89,20 +89,20 @@ async def test_what_is_not_in_this_chat_is_not_found(bench: Bench) -> None:
     foreign, early, late = (f"msg_{ulid(ms, 99)}" for ms in (born, 0, 2**48 - 1))
     for wanted in (foreign, early, late, "msg_1", "x", ids[15].removeprefix("msg_"), "10", "31", "0", "9" * 64):
         with pytest.raises(NotFound):
-            await desk.ask(BOB, f"{MESSAGES}/{wanted}")
+            await api.ask(BOB, f"{MESSAGES}/{wanted}")
     for wanted in (ids[15], "15"):
         with pytest.raises(NotFound):
-            await desk.ask(BOB, f"GET /chats/chat_2/messages/{wanted}")
+            await api.ask(BOB, f"GET /chats/chat_2/messages/{wanted}")
 
 
 @simulated
 async def test_nothing_above_a_hole_is_found(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     ids = _given(bench, 9, every_s=0, holes=(5,))
     for wanted in (ids[7], "7", "6"):
         with pytest.raises(NotFound):
-            await desk.ask(BOB, f"{MESSAGES}/{wanted}")
-    around = await desk.data(BOB, f"{MESSAGES}/around/7")
+            await api.ask(BOB, f"{MESSAGES}/{wanted}")
+    around = await api.data(BOB, f"{MESSAGES}/around/7")
     assert (around["target_found"], [each["sequence"] for each in around["messages"]]) == (False, [1, 2, 3, 4])
     assert not around["has_more_after"]
 
@@ -128,7 +128,7 @@ def test_around_a_sequence_stand_its_neighbours(
     @simulated
     async def around(bench: Bench) -> None:
         _given(bench, 20, every_s=1, tombstones=range(14, 16))
-        data = await Desk(bench).data(BOB, f"{MESSAGES}/around/{sequence}?context={context}")
+        data = await ChatApiHarness(bench).data(BOB, f"{MESSAGES}/around/{sequence}?context={context}")
         assert (data["target_sequence"], data["target_found"]) == (sequence, found)
         assert [each["sequence"] for each in data["messages"]] == shown
         assert (data["has_more_before"], data["has_more_after"]) == (before, after)
@@ -138,22 +138,22 @@ def test_around_a_sequence_stand_its_neighbours(
 
 @simulated
 async def test_around_takes_25_on_each_side_unless_told_otherwise_and_at_most_50(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(200)
-    assert len((await desk.data(BOB, f"{MESSAGES}/around/100"))["messages"]) == 51
+    assert len((await api.data(BOB, f"{MESSAGES}/around/100"))["messages"]) == 51
     for context in (0, 51):
         with pytest.raises(ValidationFailed):
-            await desk.ask(BOB, f"{MESSAGES}/around/100?context={context}")
+            await api.ask(BOB, f"{MESSAGES}/around/100?context={context}")
     for sequence in ("0", "x", "-1", "1.5", "9007199254740992"):
         with pytest.raises(NotFound):
-            await desk.ask(BOB, f"{MESSAGES}/around/{sequence}")
+            await api.ask(BOB, f"{MESSAGES}/around/{sequence}")
 
 
 @simulated
 async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(101, content="\x01" * limits.CONTENT_BYTES_MAX)
-    data = await desk.data(BOB, f"{MESSAGES}/around/51?context=50")
+    data = await api.data(BOB, f"{MESSAGES}/around/51?context=50")
     shown = [each["sequence"] for each in data["messages"]]
     assert shown == list(range(shown[0], shown[-1] + 1))
     assert abs((51 - shown[0]) - (shown[-1] - 51)) <= 1
@@ -163,10 +163,10 @@ async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(benc
 
 @simulated
 async def test_one_message_that_was_left_out_on_one_end_is_more_on_that_end_and_not_on_the_other(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     large = "\x01" * limits.CONTENT_BYTES_MAX
     bench.given_messages(101, content=large)
-    fit = len((await desk.data(BOB, f"{MESSAGES}/around/51?context=50"))["messages"])
+    fit = len((await api.data(BOB, f"{MESSAGES}/around/51?context=50"))["messages"])
     bench.add_chat("chat_2")
     bench.given_messages(fit + 1, chat_id="chat_2", content=large)
     middle = (fit + 1) // 2
@@ -174,7 +174,7 @@ async def test_one_message_that_was_left_out_on_one_end_is_more_on_that_end_and_
         (middle + 1, range(2, fit + 2), (True, False)),
         (middle, range(1, fit + 1), (False, True)),
     ):
-        data = await desk.data(BOB, f"GET /chats/chat_2/messages/around/{sequence}?context=50")
+        data = await api.data(BOB, f"GET /chats/chat_2/messages/around/{sequence}?context=50")
         assert [each["sequence"] for each in data["messages"]] == list(shown)
         assert (data["has_more_before"], data["has_more_after"]) == more
 

@@ -25,7 +25,7 @@ from seriatim.domain.events import ChangeType
 from seriatim.ports.directory import CachedMembers
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
 from tests.support.scripted_wire import LOST_RESPONSE, UNAVAILABLE, with_before
-from tests.unit.api.desk import DAN, Desk, field_of
+from tests.unit.api.chat_api_harness import DAN, ChatApiHarness, field_of
 
 NOBODY = "user_nobody"
 FAY, GIL = "user_fay", "user_gil"  # a member and an admin, to do something to
@@ -64,16 +64,16 @@ CELLS = [
 def test_F7_each_cell_of_the_permission_matrix(action: str, role: str, status: int) -> None:
     @simulated
     async def cell(bench: Bench) -> None:
-        desk = Desk(bench)
-        chat_id = await _staffed(desk)
+        api = ChatApiHarness(bench)
+        chat_id = await _staffed(api)
         request, body, _ = MATRIX[action]
         request = request.replace("/C", f"/{chat_id}")
         if status < 300:
-            assert (await desk.ask(ROLES[role], request, body)).status == status
+            assert (await api.ask(ROLES[role], request, body)).status == status
             return
         expected = InvalidOperation if status == 400 else NotAMember if role == "outsider" else Forbidden
         with pytest.raises(expected) as refused:
-            await desk.ask(ROLES[role], request, body)
+            await api.ask(ROLES[role], request, body)
         assert refused.value.http_status == status
         if expected is Forbidden:
             assert refused.value.details["your_role"] == role
@@ -88,7 +88,7 @@ def test_R2_in_a_chat_that_does_not_exist_there_is_nothing_to_do(action: str) ->
     async def missing(bench: Bench) -> None:
         request, body, _ = MATRIX[action]
         with pytest.raises(NotFound) as refused:
-            await Desk(bench).ask(ANN, request.replace("/C", "/chat_none"), body)
+            await ChatApiHarness(bench).ask(ANN, request.replace("/C", "/chat_none"), body)
         assert type(refused.value) is NotFound
 
     missing()
@@ -98,12 +98,12 @@ def test_R2_in_a_chat_that_does_not_exist_there_is_nothing_to_do(action: str) ->
 def test_R12_a_removed_member_is_an_outsider_at_once(action: str) -> None:
     @simulated
     async def removed(bench: Bench) -> None:
-        desk = Desk(bench)
-        chat_id = await _staffed(desk)
-        await desk.ask(ANN, f"DELETE /chats/{chat_id}/members/{GIL}")
+        api = ChatApiHarness(bench)
+        chat_id = await _staffed(api)
+        await api.ask(ANN, f"DELETE /chats/{chat_id}/members/{GIL}")
         request, body, _ = MATRIX[action]
         with pytest.raises(NotAMember):
-            await desk.ask(GIL, request.replace("/C", f"/{chat_id}"), body)
+            await api.ask(GIL, request.replace("/C", f"/{chat_id}"), body)
 
     removed()
 
@@ -113,48 +113,48 @@ def test_R12_a_removed_member_is_an_outsider_at_once(action: str) -> None:
 
 @simulated
 async def test_oneself_is_no_target_whatever_the_role(bench: Bench) -> None:
-    desk = Desk(bench)
-    chat_id = await _staffed(desk)
+    api = ChatApiHarness(bench)
+    chat_id = await _staffed(api)
     for user_id in (ANN, BOB, CID):
         with pytest.raises(InvalidOperation):
-            await desk.ask(user_id, f"DELETE /chats/{chat_id}/members/{user_id}")
+            await api.ask(user_id, f"DELETE /chats/{chat_id}/members/{user_id}")
         with pytest.raises(InvalidOperation):
-            await desk.ask(user_id, f"PATCH /chats/{chat_id}/members/{user_id}", {"role": "member"})
+            await api.ask(user_id, f"PATCH /chats/{chat_id}/members/{user_id}", {"role": "member"})
 
 
 @simulated
 async def test_who_may_not_add_does_not_learn_who_exists(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     for user_id, error in ((CID, Forbidden), (EVE, NotAMember)):
         for target in (NOBODY, BOB, DAN):
             with pytest.raises(error):
-                await desk.ask(user_id, f"POST /chats/{CHAT}/members", {"user_id": target})
+                await api.ask(user_id, f"POST /chats/{CHAT}/members", {"user_id": target})
     with pytest.raises(UserNotFound) as refused:
-        await desk.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": NOBODY})
+        await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": NOBODY})
     assert refused.value.details == {"user_ids": [NOBODY]}
 
 
 @simulated
 async def test_who_is_a_member_already_is_not_added_again(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     with pytest.raises(AlreadyAMember) as refused:
-        await desk.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": BOB})
+        await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": BOB})
     assert refused.value.details == {"joined_at": bench.store.members(CHAT)[BOB].joined_at}
 
 
 @simulated
 async def test_who_is_no_member_is_neither_removed_nor_promoted(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     with pytest.raises(NotFound):
-        await desk.ask(ANN, f"DELETE /chats/{CHAT}/members/{DAN}")
+        await api.ask(ANN, f"DELETE /chats/{CHAT}/members/{DAN}")
     with pytest.raises(NotFound):
-        await desk.ask(ANN, f"PATCH /chats/{CHAT}/members/{DAN}", {"role": "admin"})
+        await api.ask(ANN, f"PATCH /chats/{CHAT}/members/{DAN}", {"role": "admin"})
 
 
 @simulated
 async def test_R10_a_group_keeps_its_one_owner(bench: Bench) -> None:
-    desk = Desk(bench)
-    chat_id = await _staffed(desk)
+    api = ChatApiHarness(bench)
+    chat_id = await _staffed(api)
     for user_id, request, body in (
         (ANN, f"POST /chats/{chat_id}/leave", None),
         (BOB, f"DELETE /chats/{chat_id}/members/{ANN}", None),
@@ -162,8 +162,8 @@ async def test_R10_a_group_keeps_its_one_owner(bench: Bench) -> None:
         (ANN, f"POST /chats/{chat_id}/members", {"user_id": DAN, "role": "owner"}),
     ):
         with pytest.raises(InvalidOperation):
-            await desk.ask(user_id, request, body)
-    members = await desk.data(ANN, f"GET /chats/{chat_id}/members")
+            await api.ask(user_id, request, body)
+    members = await api.data(ANN, f"GET /chats/{chat_id}/members")
     assert [each["user_id"] for each in members if each["role"] == "owner"] == [ANN]
 
 
@@ -174,7 +174,7 @@ def test_a_member_that_cannot_be_is_refused_by_field(body: dict[str, object]) ->
     @simulated
     async def refused(bench: Bench) -> None:
         with pytest.raises(ValidationFailed) as error:
-            await Desk(bench).ask(ANN, f"POST /chats/{CHAT}/members", body)
+            await ChatApiHarness(bench).ask(ANN, f"POST /chats/{CHAT}/members", body)
         assert field_of(error.value)[0] == ("role" if "role" in body else "user_id")
 
     refused()
@@ -185,8 +185,8 @@ def test_a_member_that_cannot_be_is_refused_by_field(body: dict[str, object]) ->
 
 @simulated
 async def test_an_added_member_is_shown_with_who_added_them(bench: Bench) -> None:
-    desk = Desk(bench)
-    reply = await desk.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN, "role": "admin"})
+    api = ChatApiHarness(bench)
+    reply = await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN, "role": "admin"})
     assert reply.status == 201
     assert reply.data.pop("joined_at") == bench.store.members(CHAT)[DAN].joined_at
     assert reply.data == {"chat_id": CHAT, "user_id": DAN, "role": "admin", "display_name": "Dan", "added_by": ANN}
@@ -194,41 +194,41 @@ async def test_an_added_member_is_shown_with_who_added_them(bench: Bench) -> Non
 
 @simulated
 async def test_a_changed_role_is_shown_with_who_changed_it(bench: Bench) -> None:
-    desk = Desk(bench)
-    changed = await desk.data(ANN, f"PATCH /chats/{CHAT}/members/{BOB}", {"role": "admin"})
+    api = ChatApiHarness(bench)
+    changed = await api.data(ANN, f"PATCH /chats/{CHAT}/members/{BOB}", {"role": "admin"})
     assert changed.pop("joined_at") == bench.store.members(CHAT)[BOB].joined_at
     assert changed == {"chat_id": CHAT, "user_id": BOB, "role": "admin", "display_name": "Bob", "updated_by": ANN}
 
 
 @simulated
 async def test_the_older_form_adds_and_removes_with_status_200(bench: Bench) -> None:
-    desk = Desk(bench)
-    added = await desk.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN, "action": "add"})
+    api = ChatApiHarness(bench)
+    added = await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN, "action": "add"})
     assert (added.status, added.data["user_id"], added.data["added_by"]) == (200, DAN, ANN)
-    removed = await desk.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN, "action": "remove"})
+    removed = await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN, "action": "remove"})
     assert (removed.status, removed.data) == (200, {"chat_id": CHAT, "user_id": DAN, "removed": True})
     assert DAN not in bench.store.members(CHAT)
     with pytest.raises(Forbidden):
-        await desk.ask(BOB, f"POST /chats/{CHAT}/members", {"user_id": CID, "action": "remove"})
+        await api.ask(BOB, f"POST /chats/{CHAT}/members", {"user_id": CID, "action": "remove"})
 
 
 @simulated
 async def test_R3_the_pages_of_members_are_all_members_once_and_lead_back(bench: Bench) -> None:
-    desk = Desk(bench)
-    everybody = sorted([ANN, *[desk.add_user(f"user_{number:02d}") for number in range(10)]])
-    chat_id = await desk.group(ANN, *[each for each in everybody if each != ANN])
-    assert [each["user_id"] for each in await desk.data(ANN, f"GET /chats/{chat_id}/members")] == everybody
-    pages = await desk.walk(ANN, f"GET /chats/{chat_id}/members?limit=4")
+    api = ChatApiHarness(bench)
+    everybody = sorted([ANN, *[api.add_user(f"user_{number:02d}") for number in range(10)]])
+    chat_id = await api.group(ANN, *[each for each in everybody if each != ANN])
+    assert [each["user_id"] for each in await api.data(ANN, f"GET /chats/{chat_id}/members")] == everybody
+    pages = await api.walk(ANN, f"GET /chats/{chat_id}/members?limit=4")
     assert [[each["user_id"] for each in page] for page in pages] == [everybody[:4], everybody[4:8], everybody[8:]]
-    reply = await desk.ask(ANN, f"GET /chats/{chat_id}/members?limit=4")
+    reply = await api.ask(ANN, f"GET /chats/{chat_id}/members?limit=4")
     assert reply.pagination is not None
     assert reply.pagination.prev_cursor is None
-    second = await desk.ask(ANN, f"GET /chats/{chat_id}/members?limit=4&cursor={reply.pagination.next_cursor}")
+    second = await api.ask(ANN, f"GET /chats/{chat_id}/members?limit=4&cursor={reply.pagination.next_cursor}")
     assert second.pagination is not None
-    back = await desk.ask(ANN, f"GET /chats/{chat_id}/members?limit=4&cursor={second.pagination.prev_cursor}")
+    back = await api.ask(ANN, f"GET /chats/{chat_id}/members?limit=4&cursor={second.pagination.prev_cursor}")
     assert back.data == pages[0]
     with pytest.raises(BadRequest):
-        await desk.ask(ANN, f"GET /chats/{CHAT}/members?cursor={reply.pagination.next_cursor}")
+        await api.ask(ANN, f"GET /chats/{CHAT}/members?cursor={reply.pagination.next_cursor}")
 
 
 # --- once per key -----------------------------------------------------------------------------------------------------
@@ -236,53 +236,53 @@ async def test_R3_the_pages_of_members_are_all_members_once_and_lead_back(bench:
 
 @simulated
 async def test_an_addition_repeated_with_its_key_is_replayed_as_it_is_now(bench: Bench) -> None:
-    desk, request = Desk(bench), f"POST /chats/{CHAT}/members"
-    first = await desk.ask(ANN, request, {"user_id": DAN}, key=1)
-    await desk.ask(ANN, f"PATCH /chats/{CHAT}/members/{DAN}", {"role": "admin"})
-    again = await desk.ask(ANN, request, {"user_id": DAN}, key=1)
+    api, request = ChatApiHarness(bench), f"POST /chats/{CHAT}/members"
+    first = await api.ask(ANN, request, {"user_id": DAN}, key=1)
+    await api.ask(ANN, f"PATCH /chats/{CHAT}/members/{DAN}", {"role": "admin"})
+    again = await api.ask(ANN, request, {"user_id": DAN}, key=1)
     assert (first.status, again.status) == (201, 201)
     assert again.data == first.data | {"role": "admin"}
     assert again.headers["x-idempotent-replay"] == "true"
     assert [event.change_type for event in bench.membership_events()] == [ChangeType.ADDED, ChangeType.ROLE_CHANGED]
     with pytest.raises(KeyReused):
-        await desk.ask(ANN, request, {"user_id": EVE}, key=1)
+        await api.ask(ANN, request, {"user_id": EVE}, key=1)
 
 
 @simulated
 async def test_a_replayed_addition_shows_nobody_who_is_gone_and_nothing_to_who_is_removed(bench: Bench) -> None:
-    desk, request = Desk(bench), f"POST /chats/{CHAT}/members"
-    await desk.ask(ANN, f"PATCH /chats/{CHAT}/members/{BOB}", {"role": "admin"})
-    await desk.ask(BOB, request, {"user_id": DAN}, key=1)
-    await desk.ask(ANN, f"DELETE /chats/{CHAT}/members/{DAN}")
+    api, request = ChatApiHarness(bench), f"POST /chats/{CHAT}/members"
+    await api.ask(ANN, f"PATCH /chats/{CHAT}/members/{BOB}", {"role": "admin"})
+    await api.ask(BOB, request, {"user_id": DAN}, key=1)
+    await api.ask(ANN, f"DELETE /chats/{CHAT}/members/{DAN}")
     with pytest.raises(NotFound):
-        await desk.ask(BOB, request, {"user_id": DAN}, key=1)
-    await desk.ask(ANN, f"DELETE /chats/{CHAT}/members/{BOB}")
+        await api.ask(BOB, request, {"user_id": DAN}, key=1)
+    await api.ask(ANN, f"DELETE /chats/{CHAT}/members/{BOB}")
     with pytest.raises(NotAMember):
-        await desk.ask(BOB, request, {"user_id": DAN}, key=1)
+        await api.ask(BOB, request, {"user_id": DAN}, key=1)
 
 
 @simulated
 async def test_a_change_with_an_unknown_outcome_is_resumed_by_its_key(bench: Bench) -> None:
-    desk, request = Desk(bench), f"POST /chats/{CHAT}/members"
+    api, request = ChatApiHarness(bench), f"POST /chats/{CHAT}/members"
     for operation, body in (
         ("add_member", {"user_id": DAN}),
         ("remove_member", {"user_id": DAN, "action": "remove"}),
     ):
-        desk.node.wire.on(operation, LOST_RESPONSE)
+        api.node.wire.on(operation, LOST_RESPONSE)
         with pytest.raises(OutcomeUnknown):
-            await desk.ask(ANN, request, body, key=len(operation))
-        reply = await desk.ask(ANN, request, body, key=len(operation))
+            await api.ask(ANN, request, body, key=len(operation))
+        reply = await api.ask(ANN, request, body, key=len(operation))
         assert reply.data["user_id"] == DAN
     assert DAN not in bench.store.members(CHAT)
 
 
 @simulated
 async def test_a_key_does_not_turn_somebody_elses_addition_into_ones_own(bench: Bench) -> None:
-    desk, request = Desk(bench), f"POST /chats/{CHAT}/members"
+    api, request = ChatApiHarness(bench), f"POST /chats/{CHAT}/members"
     with pytest.raises(AlreadyAMember):
-        await desk.ask(ANN, request, {"user_id": BOB}, key=1)
+        await api.ask(ANN, request, {"user_id": BOB}, key=1)
     with pytest.raises(NotFound):
-        await desk.ask(ANN, request, {"user_id": DAN, "action": "remove"}, key=2)
+        await api.ask(ANN, request, {"user_id": DAN, "action": "remove"}, key=2)
 
 
 # --- the cap, under concurrency ---------------------------------------------------------------------------------------
@@ -290,18 +290,18 @@ async def test_a_key_does_not_turn_somebody_elses_addition_into_ones_own(bench: 
 
 @simulated
 async def test_F6_a_group_has_room_for_a_hundred(bench: Bench) -> None:
-    desk = Desk(bench)
-    crowd = [desk.add_user(f"user_{number:02d}") for number in range(limits.GROUP_MEMBERS_MAX - 1)]
-    chat = await desk.data(ANN, "POST /chats", {"type": "group", "member_ids": crowd})
+    api = ChatApiHarness(bench)
+    crowd = [api.add_user(f"user_{number:02d}") for number in range(limits.GROUP_MEMBERS_MAX - 1)]
+    chat = await api.data(ANN, "POST /chats", {"type": "group", "member_ids": crowd})
     assert chat["member_count"] == len(chat["members"]) == limits.GROUP_MEMBERS_MAX
     assert sorted(bench.store.members(chat["chat_id"])) == sorted([ANN, *crowd])
     with pytest.raises(ChatFull):
-        await desk.ask(ANN, f"POST /chats/{chat['chat_id']}/members", {"user_id": DAN})
+        await api.ask(ANN, f"POST /chats/{chat['chat_id']}/members", {"user_id": DAN})
 
 
 @simulated
 async def test_F6_R11_of_ten_who_are_added_at_once_to_ninety_five_five_get_in(bench: Bench) -> None:
-    desks = [Desk(bench, "api-1"), Desk(bench, "api-2")]
+    desks = [ChatApiHarness(bench, "api-1"), ChatApiHarness(bench, "api-2")]
     crowd = [desks[0].add_user(f"user_{number:03d}") for number in range(104)]
     chat_id = await desks[0].group(ANN, *crowd[:94])
     outcomes = await asyncio.gather(
@@ -322,11 +322,11 @@ async def test_F6_R11_of_ten_who_are_added_at_once_to_ninety_five_five_get_in(be
 
 @simulated
 async def test_R21_no_event_precedes_its_commit(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     seen: list[bool] = []
-    appends = desk.node.events_wire
+    appends = api.node.events_wire
     appends.on("append", with_before(lambda: seen.append(len(bench.store.chats) == 2)))
-    chat_id = await desk.group(ANN, BOB)
+    chat_id = await api.group(ANN, BOB)
     for request, body, done in (
         (f"POST /chats/{chat_id}/members", {"user_id": DAN}, lambda: DAN in bench.store.members(chat_id)),
         (
@@ -337,16 +337,16 @@ async def test_R21_no_event_precedes_its_commit(bench: Bench) -> None:
         (f"DELETE /chats/{chat_id}/members/{DAN}", None, lambda: DAN not in bench.store.members(chat_id)),
     ):
         appends.on("append", with_before(lambda done=done: seen.append(done())))  # type: ignore[misc]
-        await desk.ask(ANN, request, body)
+        await api.ask(ANN, request, body)
     assert seen == [True] * 4
 
 
 @simulated
 async def test_R21_what_was_refused_is_told_to_nobody(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     for user_id, request in ((CID, f"DELETE /chats/{CHAT}/members/{BOB}"), (ANN, f"POST /chats/{CHAT}/leave")):
         with pytest.raises(SeriatimError):
-            await desk.ask(user_id, request)
+            await api.ask(user_id, request)
     assert bench.membership_events() == []
 
 
@@ -354,32 +354,32 @@ async def test_R21_what_was_refused_is_told_to_nobody(bench: Bench) -> None:
 async def test_F11_with_the_event_log_down_an_addition_stands_the_cache_goes_and_the_operator_is_told(
     bench: Bench,
 ) -> None:
-    desk = Desk(bench)
-    await desk.directory.cache_members(CHAT, CachedMembers(1, (ANN, BOB, CID)), timeout_s=1)
-    desk.node.events_wire.always("append", UNAVAILABLE)
-    assert (await desk.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN})).status == 201
+    api = ChatApiHarness(bench)
+    await api.directory.cache_members(CHAT, CachedMembers(1, (ANN, BOB, CID)), timeout_s=1)
+    api.node.events_wire.always("append", UNAVAILABLE)
+    assert (await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN})).status == 201
     assert DAN in bench.store.members(CHAT)
-    assert await desk.directory.cached_members([CHAT], timeout_s=1) == {}
-    assert desk.unpublished.chats == [CHAT]
+    assert await api.directory.cached_members([CHAT], timeout_s=1) == {}
+    assert api.unpublished.chats == [CHAT]
 
 
 @simulated
 async def test_F14_what_is_created_over_rest_can_be_written_to_and_reaches_all_members(bench: Bench) -> None:
-    desk = Desk(bench)
-    chat_id = await desk.group(ANN, BOB, CID)
-    receipt = await desk.send(1, chat_id=chat_id, sender_id=BOB)
+    api = ChatApiHarness(bench)
+    chat_id = await api.group(ANN, BOB, CID)
+    receipt = await api.send(1, chat_id=chat_id, sender_id=BOB)
     assert receipt.sequence == 1
     assert bench.published(chat_id) == [1]
-    assert (await desk.node.catalog.members(chat_id, timeout_s=1)).user_ids == (ANN, BOB, CID)
-    [created] = desk.creations()
+    assert (await api.node.catalog.members(chat_id, timeout_s=1)).user_ids == (ANN, BOB, CID)
+    [created] = api.creations()
     assert (created.chat_type, created.initial_members) == (ChatType.GROUP, (ANN, BOB, CID))
 
 
-async def _staffed(desk: Desk) -> str:
+async def _staffed(api: ChatApiHarness) -> str:
     """A group of everyone in `ROLES` but the outsider, a member and an admin more, and one message."""
-    desk.add_user(FAY), desk.add_user(GIL)
-    chat_id = await desk.group(ANN, BOB, CID, FAY, GIL)
+    api.add_user(FAY), api.add_user(GIL)
+    chat_id = await api.group(ANN, BOB, CID, FAY, GIL)
     for user_id in (BOB, GIL):
-        await desk.ask(ANN, f"PATCH /chats/{chat_id}/members/{user_id}", {"role": "admin"})
-    await desk.send(1, chat_id=chat_id)
+        await api.ask(ANN, f"PATCH /chats/{chat_id}/members/{user_id}", {"role": "admin"})
+    await api.send(1, chat_id=chat_id)
     return chat_id

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seriatim.domain.ids import event_id, is_id, is_uuid4, ulid, ulid_ms
+from seriatim.domain.ids import event_id, is_id, is_uuid4, ulid, ulid_ms, uuid4
 
 MS = st.integers(0, 2**48 - 1)
 CHANCE = st.integers(0, 2**80 - 1)
@@ -79,3 +79,16 @@ def test_other_uuids_are_not(text: object) -> None:
 def test_an_event_id_is_the_messages_ulid_under_another_prefix() -> None:
     assert event_id("msg_01HQX") == "evt_01HQX"
     assert event_id("foreign") == "evt_foreign"
+
+
+@pytest.mark.parametrize(
+    ("bits", "text"),
+    [
+        (0, "00000000-0000-4000-8000-000000000000"),
+        (2**128 - 1, "ffffffff-ffff-4fff-bfff-ffffffffffff"),
+        (0x0123456789ABCDEF0123456789ABCDEF, "01234567-89ab-4def-8123-456789abcdef"),
+    ],
+)
+def test_a_random_uuid_keeps_all_bits_but_version_and_variant(bits: int, text: str) -> None:
+    assert uuid4(bits) == text
+    assert is_uuid4(text)

@@ -61,7 +61,7 @@ async def test_a_process_has_the_parts_of_its_role_and_no_others(tmp_path: Path,
     }
     assert [each for each, part in found.items() if part is not None] == [role]
     assert (roles.listener is not None) == (role is ProcessRole.INGEST)
-    assert (roles.codes is not None) == (role is ProcessRole.API)
+    assert (roles.otp is not None) == (role is ProcessRole.API)
 
 
 @pytest.mark.usefixtures("keys")

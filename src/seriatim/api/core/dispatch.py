@@ -28,13 +28,14 @@ from seriatim.api.core.route import NOTHING, Access, ApiRequest, ApiResponse, No
 from seriatim.domain import limits
 from seriatim.domain.addresses import Network, client_address
 from seriatim.domain.errors import MethodNotAllowed, NotFound, Unauthorized
+from seriatim.domain.ids import uuid4
 from seriatim.domain.tokens import Claims
 from seriatim.ports.clock import Clock
 from seriatim.ports.tokens import Authenticator
 
 Scope = MutableMapping[str, Any]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-RecordActivity = Callable[[str], Awaitable[None]]
+SessionUsed = Callable[[str], Awaitable[None]]  # with the id of the session
 
 _JSON = "application/json; charset=utf-8"
 _EXPOSED = "X-Request-ID, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, Retry-After, X-Idempotent-Replay"
@@ -47,7 +48,7 @@ class RequestPipeline:
         *,
         authenticator: Authenticator,
         rate_limiter: RateLimiter,
-        used: RecordActivity,
+        session_used: SessionUsed,
         clock: Clock,
         observe: ApiObserver,
         trusted_proxies: Sequence[Network] = (),
@@ -55,7 +56,7 @@ class RequestPipeline:
     ) -> None:
         self._authenticator = authenticator
         self._rate_limiter = rate_limiter
-        self._used = used
+        self._session_used = session_used
         self._clock = clock
         self._observe = observe
         self._trusted = tuple(trusted_proxies)
@@ -100,7 +101,7 @@ class RequestPipeline:
         return _RequestContext(
             method=scope["method"],
             headers=headers,
-            request_id=uuid_header(headers, "x-request-id") or new_uuid4(self._clock),
+            request_id=uuid_header(headers, "x-request-id") or uuid4(self._clock.random_bits(128)),
             client_ip=client_address(peer[0], [headers.get("x-forwarded-for", "")], self._trusted),
             meter=self._rate_limiter.meter(),
         )
@@ -149,7 +150,7 @@ class RequestPipeline:
             await context.meter.spend(anonymous_bucket(context.client_ip))
             raise
         await context.meter.spend(user_bucket(claims.sub, context.method))
-        await self._used(claims.sid)
+        await self._session_used(claims.sid)
         return claims
 
     async def _parse(
@@ -232,13 +233,6 @@ def bearer_token(headers: Mapping[str, str]) -> str:
 def allowed_methods(operations: Mapping[str, Route]) -> str:
     names = [*operations, *(["HEAD"] if "GET" in operations else [])]
     return ", ".join(sorted(names))
-
-
-def new_uuid4(clock: Clock) -> str:
-    """A random UUID: version 4, variant 1."""
-    bits = clock.random_bits(128) & ~(0xF << 76) & ~(0x3 << 62) | (0x4 << 76) | (0x2 << 62)
-    text = f"{bits:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 class _ResponseEnvelope(msgspec.Struct, frozen=True, omit_defaults=True):

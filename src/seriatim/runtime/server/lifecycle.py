@@ -13,7 +13,6 @@ from pathlib import Path
 
 import msgspec
 
-from seriatim.api.otp import Codes
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.listener.server import Listener
 from seriatim.domain import limits
@@ -25,6 +24,7 @@ from seriatim.runtime.server.health import ProcessHealth
 from seriatim.runtime.telemetry.logs import log_event, log_failure
 from seriatim.runtime.tools.operator import SOCKET, Operator, bind_socket
 from seriatim.runtime.wiring.engine_set import EngineSet, IngestListener
+from seriatim.services.otp import OtpService
 
 _log = logging.getLogger("seriatim")
 
@@ -54,7 +54,7 @@ class Roles:
     listener: IngestListener | None = None
     fanout: FanoutService | None = None
     operator: Operator | None = None
-    codes: Codes | None = None
+    otp: OtpService | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -186,8 +186,8 @@ class ServerProcess:
     async def _stop_roles(self) -> None:
         roles = self.roles
         steps: list[Callable[[], Awaitable[None]]] = [self._close_listeners]
-        if roles.codes is not None:
-            steps.append(roles.codes.close)
+        if roles.otp is not None:
+            steps.append(roles.otp.close)
         if roles.gateway is not None:
             steps.append(roles.gateway.stop)
         if roles.listener is not None:

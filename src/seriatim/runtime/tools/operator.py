@@ -6,23 +6,20 @@ Whoever may open the socket may read the data folder anyway: the file system's r
 import http.client
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from seriatim.api.core.dispatch import new_uuid4
-from seriatim.api.sessions import SessionRevoker, sessions_to_replace
 from seriatim.domain import ids, limits
-from seriatim.domain.account import Session, User, is_display_name, is_phone_number
+from seriatim.domain.account import User, is_display_name, is_phone_number
 from seriatim.domain.errors import BadRequest, ValidationFailed
 from seriatim.domain.times import iso
-from seriatim.domain.tokens import new_claims, new_refresh_token, refresh_digest
 from seriatim.ports.accounts import Accounts
 from seriatim.ports.clock import Clock
-from seriatim.ports.tokens import TokenSigner
 from seriatim.runtime.server.plain_app import Handler, PlainResponse
+from seriatim.services.sign_in import SignInService
 
 SOCKET = "operator.sock"
 SOCKET_PATH_BYTES_MAX = 103  # of the address of a Unix socket, on the systems that allow least
@@ -46,21 +43,20 @@ class AddUserResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operator:
-    def __init__(self, accounts: Accounts, revoker: SessionRevoker, signer: TokenSigner, clock: Clock) -> None:
+    def __init__(self, accounts: Accounts, sign_in: SignInService, clock: Clock) -> None:
         self._accounts = accounts
-        self._revoker = revoker
-        self._signer = signer
+        self._sign_in = sign_in
         self._clock = clock
 
     def routes(self) -> Mapping[tuple[str, str], Handler]:
         return {("POST", "/users"): self._post_user}
 
     async def add_user(self, order: AddUserRequest) -> AddUserResponse:
-        """Raises `ValidationFailed`. With a token comes a session of its own, for a device nobody has."""
+        """Raises `ValidationFailed`. With a token comes a session of its own, for a device id made here."""
         check_user(order)
         now = iso(self._clock.now_ms())
         user = User(
-            user_id=ids.USER + self._ulid(),
+            user_id=ids.USER + ids.ulid(self._clock.now_ms(), self._clock.random_bits(80)),
             phone_number=order.phone_number,
             display_name=order.display_name,
             created_at=now,
@@ -70,46 +66,13 @@ class Operator:
         created = user_id == user.user_id
         if not order.with_token:
             return AddUserResponse(user_id=user_id, created=created)
-        token, device_id = await self._sign_in(user_id)
-        return AddUserResponse(user_id=user_id, created=created, access_token=token, device_id=device_id)
-
-    async def _sign_in(self, user_id: str) -> tuple[str, str]:
-        now_ms = self._clock.now_ms()
-        session_id = ids.SESSION + self._ulid()
-        device_id = new_uuid4(self._clock)
-        session = Session(
-            session_id=session_id,
-            user_id=user_id,
-            device_id=device_id,
-            # Nobody is given the refresh token: an operator who needs longer asks for another access token.
-            refresh_digest=refresh_digest(
-                new_refresh_token(session_id, self._clock.random_bits(limits.REFRESH_SECRET_BITS))
-            ),
-            created_at_ms=now_ms,
-            expires_at_ms=now_ms + limits.SESSION_LIFETIME_S * 1000,
-            last_active_at_ms=now_ms,
-        )
-
-        async def open_session(replaces: Sequence[str]) -> None:
-            await self._accounts.open_session(session, replaces=replaces, timeout_s=limits.API_TIMEOUT_S)
-
-        # A user has so many sessions and no more: the oldest go, as when people sign in by themselves.
-        sessions = await self._accounts.sessions_of(user_id, timeout_s=limits.API_TIMEOUT_S)
-        await self._revoker.replace(sessions_to_replace(sessions, device_id, now_ms), open_session)
-        claims = new_claims(
-            user_id=user_id,
-            session_id=session_id,
-            device_id=device_id,
-            token_id=self._ulid(),
-            now_s=now_ms // 1000,
-        )
-        return self._signer.sign(claims), device_id
+        # The refresh token is given to no client: an operator who needs longer asks for another access token.
+        session = await self._sign_in.open_session(user_id, ids.uuid4(self._clock.random_bits(128)))
+        token = self._sign_in.access_token(session)
+        return AddUserResponse(user_id=user_id, created=created, access_token=token, device_id=session.device_id)
 
     async def _post_user(self, body: bytes) -> PlainResponse:
         return PlainResponse(msgspec.json.encode(await self.add_user(parse_request(body, AddUserRequest))))
-
-    def _ulid(self) -> str:
-        return ids.ulid(self._clock.now_ms(), self._clock.random_bits(80))
 
 
 def check_user(order: AddUserRequest) -> None:

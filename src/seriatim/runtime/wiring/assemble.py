@@ -10,7 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from seriatim import __version__
-from seriatim.api.sessions import SessionRevoker, SocketCloser
+from seriatim.api.app import ApiDependencies, build_app, build_routes
+from seriatim.api.core.router import RestApp
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.listener.admission import Admission
 from seriatim.connection.listener.server import Listener
@@ -41,8 +42,10 @@ from seriatim.runtime.tools.operator import Operator
 from seriatim.runtime.wiring.embedded import EmbeddedEngineSet
 from seriatim.runtime.wiring.engine_set import DurabilityPlane, EngineSet, GatewayPorts, IngestListener
 from seriatim.runtime.wiring.nobody import no_admission, no_gateway
-from seriatim.runtime.wiring.rest import ApiDependencies, Rest, rest_app
 from seriatim.services.membership import MembershipService
+from seriatim.services.otp import OtpService
+from seriatim.services.sessions import SessionRevoker, SocketCloser
+from seriatim.services.sign_in import SignInService
 
 T = TypeVar("T")
 Say = Callable[[str], object]
@@ -147,7 +150,7 @@ class _Process:
                 listener=listener,
                 fanout=fanout,
                 operator=None if api is None else api.operator,
-                codes=None if api is None else api.rest.codes,
+                otp=None if api is None else api.otp,
             ),
             fronts=Fronts(
                 internal=self._front(gateway, PlainApp(watch.routes())),
@@ -212,7 +215,7 @@ class _Process:
         if ProcessRole.API not in self._settings.here:
             return None
         keys, plane, given = _needed(self._keys), _needed(self._plane), self._engines.api_ports()
-        signer = Rs256Signer(keys)
+        secrets = KeySecrets(keys)
         authenticator = self._authenticator(given.revocations, given.accounts)
         revoker = SessionRevoker(given.accounts, given.revocations, SocketCloser(given.directory, given.push))
         memberships = MembershipService(
@@ -223,41 +226,58 @@ class _Process:
             producer_id=f"api-{self._run_id}",
             observe=self._metrics.memberships,
         )
+        otp = OtpService(
+            accounts=given.accounts,
+            secrets=secrets,
+            sender=FixedCodes() if self._rate_limits_off else LogCodeSender(self._say),
+            new_code=fixed_code if self._rate_limits_off else new_code,
+            clock=self._clock,
+            observe=self._metrics.api,
+        )
+        sign_in = SignInService(
+            accounts=given.accounts,
+            secrets=secrets,
+            signer=Rs256Signer(keys),
+            authenticator=authenticator,
+            revoker=revoker,
+            clock=self._clock,
+            observe=self._metrics.api,
+            reuse_leeway_s=self._settings.refresh_reuse_leeway_seconds,
+        )
         dependencies = ApiDependencies(
             accounts=given.accounts,
             catalog=given.catalog,
             delivery=given.delivery,
             durability=plane,
             history=plane,
-            memberships=memberships,
             request_keys=given.request_keys,
             quotas=given.quotas,
-            secrets=KeySecrets(keys),
-            signer=signer,
+            secrets=secrets,
             authenticator=authenticator,
+            memberships=memberships,
+            otp=otp,
+            sign_in=sign_in,
             revoker=revoker,
-            sender=FixedCodes() if self._rate_limits_off else LogCodeSender(self._say),
-            new_code=fixed_code if self._rate_limits_off else new_code,
+            ready=watch.readiness,
             clock=self._clock,
             observe=self._metrics.api,
-            ready=watch.readiness,
         )
-        rest = rest_app(
+        app = build_app(
             dependencies,
+            build_routes(dependencies),
             rate_limits_off=self._rate_limits_off,
-            reuse_leeway_s=self._settings.refresh_reuse_leeway_seconds,
+            docs={"/asyncapi.json": ("application/json", msgspec.json.encode(asyncapi_document(__version__)))},
             trusted_proxies=self._settings.trusted_proxies,
             cors_origins=self._settings.cors_origins,
-            docs={"/asyncapi.json": ("application/json", msgspec.json.encode(asyncapi_document(__version__)))},
         )
-        return _Api(rest, Operator(given.accounts, revoker, signer, self._clock), authenticator)
+        return _Api(app, otp, Operator(given.accounts, sign_in, self._clock), authenticator)
 
     def _public(
         self, gateway: Gateway | None, given: GatewayPorts | None, api: "_Api | None", watch: ProcessHealth
     ) -> Listener | None:
         """One port for what is here of WebSocket and REST."""
         if given is None:
-            return None if api is None else self._front(None, api.rest.app)
+            return None if api is None else self._front(None, api.app)
         admission = Admission(
             self._authenticator(given.revocations, _needed(self._sessions)) if api is None else api.authenticator,
             given.directory,
@@ -266,7 +286,7 @@ class _Process:
             origins=self._settings.origins or None,
             trusted_proxies=parse_networks(self._settings.trusted_proxies),
         )
-        app = PlainApp(watch.public_routes()) if api is None else api.rest.app
+        app = PlainApp(watch.public_routes()) if api is None else api.app
         return self._front(gateway, app, admission)
 
     def _authenticator(self, revocations: Revocations, sessions: Sessions) -> Authenticator:
@@ -288,7 +308,8 @@ class _Process:
 
 @dataclass(frozen=True, slots=True)
 class _Api:
-    rest: Rest
+    app: RestApp
+    otp: OtpService
     operator: Operator
     authenticator: Authenticator
 

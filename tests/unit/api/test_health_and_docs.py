@@ -9,34 +9,36 @@ import pytest
 
 from seriatim.api.core.route import Access
 from seriatim.domain.errors import ServiceUnavailable
-from tests.support.rest import DEVICE, PHONE, Rest, RestBench
+from tests.support.rest import DEVICE, PHONE, RestClient, RestServer
 
 WEB = Path(__file__).parents[3] / "src" / "seriatim" / "web" / "docs"
 
 
-async def test_health_is_a_bare_object_at_every_address(rest: Rest) -> None:
+async def test_health_is_a_bare_object_at_every_address(rest: RestClient) -> None:
     for path in ("/health", "/api/v1/health", "/api/health"):
         reply = await rest("GET", path)
         assert (reply.status, reply.json["status"], list(reply.json)) == (200, "healthy", ["status", "timestamp"])
 
 
-async def test_ready_when_every_part_is_and_503_with_the_missing_ones_otherwise(bench: RestBench, rest: Rest) -> None:
-    bench.checks = {"store": True, "events": True}
-    assert (await rest("GET", "/health/ready")).json == {"status": "ready", "checks": bench.checks}
-    bench.checks = {"store": True, "events": False}
+async def test_ready_when_every_part_is_and_503_with_the_missing_ones_otherwise(
+    server: RestServer, rest: RestClient
+) -> None:
+    server.checks = {"store": True, "events": True}
+    assert (await rest("GET", "/health/ready")).json == {"status": "ready", "checks": server.checks}
+    server.checks = {"store": True, "events": False}
     reply = await rest("GET", "/health/ready")
     assert (reply.status, reply.headers["retry-after"]) == (503, "1")
     assert reply.json == {"status": "unready", "checks": {"store": True, "events": False}}
 
 
-async def test_not_ready_when_that_cannot_be_told(bench: RestBench) -> None:
+async def test_not_ready_when_that_cannot_be_told(server: RestServer) -> None:
     async def ready() -> Any:
         raise ServiceUnavailable("down")
 
-    assert (await bench.client(ready=ready)("GET", "/health/ready")).status == 503
+    assert (await server.client(ready=ready)("GET", "/health/ready")).status == 503
 
 
-async def test_capabilities_tell_a_new_client_what_it_needs(rest: Rest) -> None:
+async def test_capabilities_tell_a_new_client_what_it_needs(rest: RestClient) -> None:
     for path in ("/api/v1/", "/api/v1", "/api/", "/api"):
         found = (await rest("GET", path)).data
         assert found["api_version"] == "v1"
@@ -55,19 +57,19 @@ async def test_capabilities_tell_a_new_client_what_it_needs(rest: Rest) -> None:
 
 
 @pytest.fixture
-async def document(rest: Rest) -> Any:
+async def document(rest: RestClient) -> Any:
     return (await rest("GET", "openapi.json")).json
 
 
-async def test_the_same_document_is_served_as_json_and_as_yaml(rest: Rest) -> None:
+async def test_the_same_document_is_served_as_json_and_as_yaml(rest: RestClient) -> None:
     as_json, as_yaml = await rest("GET", "openapi.json"), await rest("GET", "openapi.yaml")
     assert as_json.headers["content-type"] == "application/json"
     assert as_yaml.headers["content-type"] == "application/yaml"
     assert as_json.body == as_yaml.body
 
 
-def test_every_route_is_documented_with_every_status_it_may_answer(bench: RestBench, document: Any) -> None:
-    for route in bench.routes():
+def test_every_route_is_documented_with_every_status_it_may_answer(server: RestServer, document: Any) -> None:
+    for route in server.routes():
         operation = document["paths"]["/api/v1" + route.path][route.method.lower()]
         statuses = [int(each) for each in operation["responses"]]
         wanted = [400, 405, 429, 500, 503, *route.answers, *[each.http_status for each in route.errors]]
@@ -93,7 +95,8 @@ def test_every_reference_in_the_document_leads_somewhere(document: Any) -> None:
 def test_the_document_says_which_headers_a_request_must_have(document: Any) -> None:
     operations = [operation for path in document["paths"].values() for operation in path.values()]
     parameters = [each for operation in operations for each in operation["parameters"] if each["in"] == "header"]
-    assert {each["name"]: each["required"] for each in parameters} == {"X-Device-ID": True, "X-Request-ID": False}
+    required = {each["name"]: each["required"] for each in parameters}
+    assert required == {"X-Device-ID": True, "X-Request-ID": False, "Idempotency-Key": False}
 
 
 def test_operation_ids_are_unique(document: Any) -> None:
@@ -110,9 +113,9 @@ def test_the_examples_fit_their_schemas(document: Any) -> None:
                 jsonschema.validate(content["example"], schema)
 
 
-async def test_real_answers_fit_the_document(bench: RestBench, rest: Rest, document: Any) -> None:
+async def test_real_answers_fit_the_document(server: RestServer, rest: RestClient, document: Any) -> None:
     await rest("POST", "auth/request-otp", {"phone_number": PHONE})
-    body = {"phone_number": PHONE, "otp": await bench.delivered_code(), "device_id": DEVICE}
+    body = {"phone_number": PHONE, "otp": await server.delivered_code(), "device_id": DEVICE}
     signed_in = await rest("POST", "auth/verify-otp", body, device=DEVICE)
     token = signed_in.data["tokens"]["access_token"]
     answers = [
@@ -137,7 +140,7 @@ async def test_real_answers_fit_the_document(bench: RestBench, rest: Rest, docum
 # --- the page --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_page_and_all_it_loads_come_from_here(rest: Rest) -> None:
+async def test_the_page_and_all_it_loads_come_from_here(rest: RestClient) -> None:
     page = await rest("GET", "/docs")
     assert page.headers["content-type"].startswith("text/html")
     assert "default-src 'none'" in page.headers["content-security-policy"]
@@ -157,7 +160,7 @@ def test_the_page_names_no_other_host_and_writes_no_markup() -> None:
         assert "innerHTML" not in text
 
 
-async def test_further_documents_are_served_where_they_belong(bench: RestBench) -> None:
-    rest = bench.client(docs={"/asyncapi.json": ("application/json", b'{"asyncapi":"3.0.0"}')})
+async def test_further_documents_are_served_where_they_belong(server: RestServer) -> None:
+    rest = server.client(docs={"/asyncapi.json": ("application/json", b'{"asyncapi":"3.0.0"}')})
     reply = await rest("GET", "/asyncapi.json")
     assert (reply.headers["content-type"], reply.json) == ("application/json", {"asyncapi": "3.0.0"})

@@ -18,10 +18,10 @@ DAN = "user_dan"
 
 @simulated
 async def test_a_new_member_is_told_of_after_the_commit(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     present: list[bool] = []
-    desk.node.events_wire.on("append", with_before(lambda: present.append(DAN in bench.store.members(CHAT))))
-    membership = await desk.service.add(CHAT, DAN, Role.MEMBER, by=ANN)
+    api.node.events_wire.on("append", with_before(lambda: present.append(DAN in bench.store.members(CHAT))))
+    membership = await api.service.add(CHAT, DAN, Role.MEMBER, by=ANN)
     assert (membership.user_id, membership.role) == (DAN, Role.MEMBER)
     assert present == [True]
     [event] = bench.membership_events()
@@ -31,10 +31,10 @@ async def test_a_new_member_is_told_of_after_the_commit(bench: Bench) -> None:
 
 @simulated
 async def test_a_removal_is_told_of_after_the_commit(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     present: list[bool] = []
-    desk.node.events_wire.on("append", with_before(lambda: present.append(BOB in bench.store.members(CHAT))))
-    await desk.service.remove(CHAT, BOB, by=ANN)
+    api.node.events_wire.on("append", with_before(lambda: present.append(BOB in bench.store.members(CHAT))))
+    await api.service.remove(CHAT, BOB, by=ANN)
     assert present == [False]
     [event] = bench.membership_events()
     assert (event.user_id, event.change_type, event.changed_by) == (BOB, ChangeType.REMOVED, ANN)
@@ -43,15 +43,15 @@ async def test_a_removal_is_told_of_after_the_commit(bench: Bench) -> None:
 
 @simulated
 async def test_once_a_removal_has_returned_nothing_of_the_removed_is_accepted(bench: Bench) -> None:
-    desk = Desk(bench)
-    await desk.service.remove(CHAT, BOB, by=ANN)
-    assert isinstance(await desk.node.failed(draft(1, sender_id=BOB)), NotAMember)
+    api = ChatApiHarness(bench)
+    await api.service.remove(CHAT, BOB, by=ANN)
+    assert isinstance(await api.node.failed(draft(1, sender_id=BOB)), NotAMember)
 
 
 @simulated
 async def test_who_leaves_is_named_as_the_one_who_changed_it(bench: Bench) -> None:
-    desk = Desk(bench)
-    await desk.service.leave(CHAT, CID)
+    api = ChatApiHarness(bench)
+    await api.service.leave(CHAT, CID)
     [event] = bench.membership_events()
     assert (event.user_id, event.change_type, event.changed_by) == (CID, ChangeType.REMOVED, CID)
     assert CID not in bench.store.members(CHAT)
@@ -59,11 +59,11 @@ async def test_who_leaves_is_named_as_the_one_who_changed_it(bench: Bench) -> No
 
 @simulated
 async def test_a_departure_names_the_role_that_ended(bench: Bench) -> None:
-    desk = Desk(bench)
-    await desk.service.change_role(CHAT, BOB, Role.ADMIN, by=ANN)
-    await desk.service.change_role(CHAT, CID, Role.ADMIN, by=ANN)
-    await desk.service.remove(CHAT, BOB, by=ANN)
-    await desk.service.leave(CHAT, CID)
+    api = ChatApiHarness(bench)
+    await api.service.change_role(CHAT, BOB, Role.ADMIN, by=ANN)
+    await api.service.change_role(CHAT, CID, Role.ADMIN, by=ANN)
+    await api.service.remove(CHAT, BOB, by=ANN)
+    await api.service.leave(CHAT, CID)
     ended = [event for event in bench.membership_events() if event.change_type is ChangeType.REMOVED]
     assert [(event.user_id, event.role, event.member_count_after) for event in ended] == [
         (BOB, Role.ADMIN, 2),
@@ -73,8 +73,8 @@ async def test_a_departure_names_the_role_that_ended(bench: Bench) -> None:
 
 @simulated
 async def test_a_changed_role_is_told_of(bench: Bench) -> None:
-    desk = Desk(bench)
-    membership = await desk.service.change_role(CHAT, BOB, Role.ADMIN, by=ANN)
+    api = ChatApiHarness(bench)
+    membership = await api.service.change_role(CHAT, BOB, Role.ADMIN, by=ANN)
     [event] = bench.membership_events()
     assert membership.role is event.role is Role.ADMIN
     assert (event.change_type, event.member_count_after) == (ChangeType.ROLE_CHANGED, 3)
@@ -82,31 +82,31 @@ async def test_a_changed_role_is_told_of(bench: Bench) -> None:
 
 @simulated
 async def test_a_new_group_is_told_of_with_its_members(bench: Bench) -> None:
-    desk = Desk(bench)
-    await desk.service.create_group(_group("chat_new"), [BOB, CID])
+    api = ChatApiHarness(bench)
+    await api.service.create_group(_group("chat_new"), [BOB, CID])
     [event] = _creations(bench)
     assert (event.chat_id, event.created_by, event.initial_members) == ("chat_new", ANN, (ANN, BOB, CID))
     assert (event.chat_type, event.name, event.member_count) == (ChatType.GROUP, "new", 3)
-    assert (await desk.node.stored(draft(1, chat_id="chat_new"))).sequence == 1
+    assert (await api.node.stored(draft(1, chat_id="chat_new"))).sequence == 1
 
 
 @simulated
 async def test_a_taken_chat_id_is_an_error_and_told_to_nobody(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     with pytest.raises(AlreadyExists):
-        await desk.service.create_group(_group(CHAT), [BOB])
+        await api.service.create_group(_group(CHAT), [BOB])
     assert _creations(bench) == []
 
 
 @simulated
 async def test_a_resumed_creation_finds_its_chat_and_tells_of_it_recognisably(bench: Bench) -> None:
-    desk = Desk(bench)
-    desk.node.wire.on("create_group", LOST_RESPONSE)
+    api = ChatApiHarness(bench)
+    api.node.wire.on("create_group", LOST_RESPONSE)
     with pytest.raises(OutcomeUnknown):
-        await desk.service.create_group(_group("chat_new"), [BOB])
+        await api.service.create_group(_group("chat_new"), [BOB])
     assert _creations(bench) == []
-    await desk.service.create_group(_group("chat_new"), [BOB], resumed=True)
-    await desk.service.create_group(_group("chat_new"), [BOB], resumed=True)
+    await api.service.create_group(_group("chat_new"), [BOB], resumed=True)
+    await api.service.create_group(_group("chat_new"), [BOB], resumed=True)
     first, again = _creations(bench)
     assert first.envelope.event_id == again.envelope.event_id
     assert sorted(bench.store.members("chat_new")) == [ANN, BOB]
@@ -114,15 +114,15 @@ async def test_a_resumed_creation_finds_its_chat_and_tells_of_it_recognisably(be
 
 @simulated
 async def test_a_resumed_creation_that_never_happened_happens_now(bench: Bench) -> None:
-    desk = Desk(bench)
-    await desk.service.create_group(_group("chat_new"), [BOB], resumed=True)
+    api = ChatApiHarness(bench)
+    await api.service.create_group(_group("chat_new"), [BOB], resumed=True)
     assert [event.initial_members for event in _creations(bench)] == [(ANN, BOB)]
 
 
 @simulated
 async def test_a_new_direct_chat_is_told_of_without_a_name(bench: Bench) -> None:
-    desk = Desk(bench)
-    assert await desk.service.create_direct(_direct("chat_new"), BOB) == "chat_new"
+    api = ChatApiHarness(bench)
+    assert await api.service.create_direct(_direct("chat_new"), BOB) == "chat_new"
     [event] = _creations(bench)
     assert (event.chat_id, event.chat_type, event.name) == ("chat_new", ChatType.DIRECT, None)
     assert (event.initial_members, event.member_count) == ((ANN, BOB), 2)
@@ -131,64 +131,64 @@ async def test_a_new_direct_chat_is_told_of_without_a_name(bench: Bench) -> None
 
 @simulated
 async def test_a_direct_chat_that_was_there_is_found_and_told_to_nobody(bench: Bench) -> None:
-    desk = Desk(bench)
-    await desk.service.create_direct(_direct("chat_first", created_by=BOB), ANN)
-    assert await desk.service.create_direct(_direct("chat_second"), BOB) == "chat_first"
+    api = ChatApiHarness(bench)
+    await api.service.create_direct(_direct("chat_first", created_by=BOB), ANN)
+    assert await api.service.create_direct(_direct("chat_second"), BOB) == "chat_first"
     assert [event.chat_id for event in _creations(bench)] == ["chat_first"]
     assert "chat_second" not in bench.store.chats
 
 
 @simulated
 async def test_a_resumed_direct_chat_is_its_own(bench: Bench) -> None:
-    desk = Desk(bench)
-    desk.node.wire.on("create_direct", LOST_RESPONSE)
+    api = ChatApiHarness(bench)
+    api.node.wire.on("create_direct", LOST_RESPONSE)
     with pytest.raises(OutcomeUnknown):
-        await desk.service.create_direct(_direct("chat_new"), BOB)
-    assert await desk.service.create_direct(_direct("chat_new"), BOB) == "chat_new"
+        await api.service.create_direct(_direct("chat_new"), BOB)
+    assert await api.service.create_direct(_direct("chat_new"), BOB) == "chat_new"
     assert [event.chat_id for event in _creations(bench)] == ["chat_new"]
 
 
 @simulated
 async def test_a_new_name_is_told_to_nobody(bench: Bench) -> None:
-    desk = Desk(bench)
-    renamed = await desk.service.rename(CHAT, "better", by=ANN)
+    api = ChatApiHarness(bench)
+    renamed = await api.service.rename(CHAT, "better", by=ANN)
     assert (renamed.chat_id, renamed.name) == (CHAT, "better")
     assert bench.store.chats[CHAT] == renamed
     with pytest.raises(Forbidden):
-        await desk.service.rename(CHAT, "mine", by=BOB)
+        await api.service.rename(CHAT, "mine", by=BOB)
     assert bench.store.chats[CHAT] == renamed
     assert bench.broker.records(CHATS) == bench.broker.records(MEMBERSHIPS) == []
 
 
 @simulated
 async def test_a_refused_change_is_told_to_nobody(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     with pytest.raises(AlreadyAMember):
-        await desk.service.add(CHAT, BOB, Role.MEMBER, by=ANN)
+        await api.service.add(CHAT, BOB, Role.MEMBER, by=ANN)
     with pytest.raises(Forbidden):
-        await desk.service.remove(CHAT, CID, by=BOB)
+        await api.service.remove(CHAT, CID, by=BOB)
     with pytest.raises(NotAMember):
-        await desk.service.add(CHAT, DAN, Role.MEMBER, by=EVE)
+        await api.service.add(CHAT, DAN, Role.MEMBER, by=EVE)
     assert bench.broker.records(MEMBERSHIPS) == []
-    assert desk.observer.unpublished_chats == []
+    assert api.observer.unpublished_chats == []
 
 
 @simulated
 async def test_a_change_whose_commit_is_uncertain_is_an_error_and_told_to_nobody(bench: Bench) -> None:
-    desk = Desk(bench)
-    desk.node.wire.on("remove_member", LOST_RESPONSE)
+    api = ChatApiHarness(bench)
+    api.node.wire.on("remove_member", LOST_RESPONSE)
     with pytest.raises(OutcomeUnknown):
-        await desk.service.remove(CHAT, BOB, by=ANN)
+        await api.service.remove(CHAT, BOB, by=ANN)
     assert bench.broker.records(MEMBERSHIPS) == []
 
 
 @simulated
 async def test_a_short_outage_of_the_event_log_is_waited_out(bench: Bench) -> None:
-    desk = Desk(bench)
-    desk.node.events_wire.on("append", *[UNAVAILABLE] * len(limits.LIFECYCLE_PAUSES_S))
-    await desk.service.remove(CHAT, BOB, by=ANN)
+    api = ChatApiHarness(bench)
+    api.node.events_wire.on("append", *[UNAVAILABLE] * len(limits.LIFECYCLE_PAUSES_S))
+    await api.service.remove(CHAT, BOB, by=ANN)
     assert [event.user_id for event in bench.membership_events()] == [BOB]
-    assert desk.observer.unpublished_chats == []
+    assert api.observer.unpublished_chats == []
     assert bench.loop.time() >= sum(limits.LIFECYCLE_PAUSES_S)
 
 
@@ -196,61 +196,61 @@ async def test_a_short_outage_of_the_event_log_is_waited_out(bench: Bench) -> No
 async def test_with_the_event_log_down_the_change_stands_the_cache_is_dropped_and_the_operator_told(
     bench: Bench,
 ) -> None:
-    desk = Desk(bench)
-    desk.node.events_wire.always("append", UNAVAILABLE)
-    await desk.cache(CachedMembers(1, (ANN, BOB, CID)))
-    await desk.service.remove(CHAT, BOB, by=ANN)
+    api = ChatApiHarness(bench)
+    api.node.events_wire.always("append", UNAVAILABLE)
+    await api.cache(CachedMembers(1, (ANN, BOB, CID)))
+    await api.service.remove(CHAT, BOB, by=ANN)
     assert BOB not in bench.store.members(CHAT)
-    assert await desk.cached() is None
-    assert desk.observer.unpublished_chats == [CHAT]
+    assert await api.cached() is None
+    assert api.observer.unpublished_chats == [CHAT]
 
 
 @simulated
 async def test_with_the_event_log_working_the_cache_is_left_to_its_readers(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     cached = CachedMembers(1, (ANN, BOB, CID))
-    await desk.cache(cached)
-    await desk.service.remove(CHAT, BOB, by=ANN)
-    assert await desk.cached() == cached
+    await api.cache(cached)
+    await api.service.remove(CHAT, BOB, by=ANN)
+    assert await api.cached() == cached
 
 
 @simulated
 async def test_with_event_log_and_cache_down_the_change_still_stands(bench: Bench) -> None:
-    desk = Desk(bench)
-    desk.node.events_wire.always("append", LOST_REQUEST)
-    desk.directory_wire.always("forget_members", LOST_REQUEST)
-    await desk.service.remove(CHAT, BOB, by=ANN)
+    api = ChatApiHarness(bench)
+    api.node.events_wire.always("append", LOST_REQUEST)
+    api.directory_wire.always("forget_members", LOST_REQUEST)
+    await api.service.remove(CHAT, BOB, by=ANN)
     assert BOB not in bench.store.members(CHAT)
-    assert desk.observer.unpublished_chats == [CHAT]
+    assert api.observer.unpublished_chats == [CHAT]
 
 
 @simulated
 async def test_a_group_stands_although_nobody_could_be_told(bench: Bench) -> None:
-    desk = Desk(bench)
-    desk.node.events_wire.always("append", UNAVAILABLE)
-    await desk.service.create_group(_group("chat_new"), [BOB])
-    assert desk.observer.unpublished_chats == ["chat_new"]
+    api = ChatApiHarness(bench)
+    api.node.events_wire.always("append", UNAVAILABLE)
+    await api.service.create_group(_group("chat_new"), [BOB])
+    assert api.observer.unpublished_chats == ["chat_new"]
     assert sorted(bench.store.members("chat_new")) == [ANN, BOB]
 
 
 @simulated
 async def test_a_repeated_attempt_to_tell_is_recognisable_as_the_same_event(bench: Bench) -> None:
-    desk = Desk(bench)
-    desk.node.events_wire.on("append", LOST_RESPONSE)
-    await desk.service.remove(CHAT, BOB, by=ANN)
+    api = ChatApiHarness(bench)
+    api.node.events_wire.on("append", LOST_RESPONSE)
+    await api.service.remove(CHAT, BOB, by=ANN)
     first, again = bench.membership_events()
     assert first.envelope.event_id == again.envelope.event_id
 
 
 @simulated
 async def test_each_change_raises_the_version_that_later_messages_carry(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     before = bench.counter().members_version
-    await desk.service.add(CHAT, DAN, Role.MEMBER, by=ANN)
-    await desk.service.change_role(CHAT, DAN, Role.ADMIN, by=ANN)
-    await desk.service.remove(CHAT, DAN, by=ANN)
-    await desk.service.leave(CHAT, CID)
-    await desk.node.stored(draft(1))
+    await api.service.add(CHAT, DAN, Role.MEMBER, by=ANN)
+    await api.service.change_role(CHAT, DAN, Role.ADMIN, by=ANN)
+    await api.service.remove(CHAT, DAN, by=ANN)
+    await api.service.leave(CHAT, CID)
+    await api.node.stored(draft(1))
     assert [event.members_version for event in bench.events()] == [before + 4]
 
 
@@ -262,7 +262,7 @@ class UnpublishedEvents(MembershipObserver):
         self.unpublished_chats.append(chat_id)
 
 
-class Desk:
+class ChatApiHarness:
     """The service on a bench, with a directory of its own."""
 
     def __init__(self, bench: Bench) -> None:

@@ -12,7 +12,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import CounterMissing, OutcomeUnknown, ServerBusy
 from seriatim.domain.ids import is_uuid4
 from seriatim.domain.tokens import new_claims
-from tests.support.rest import DEVICE, PHONE, Reply, Rest, RestBench
+from tests.support.rest import DEVICE, PHONE, Reply, RestClient, RestServer
 
 REQUEST_ID = "0b9fbb1c-3a52-4c1e-8f0e-5a1f5f4c2d10"
 
@@ -50,8 +50,10 @@ def failing(failure: Exception) -> Route:
 # --- who asks --------------------------------------------------------------------------------------------------------
 
 
-async def test_R1_without_a_valid_token_nothing_but_the_public_list_answers(bench: RestBench, rest: Rest) -> None:
-    for route in bench.routes():
+async def test_R1_without_a_valid_token_nothing_but_the_public_list_answers(
+    server: RestServer, rest: RestClient
+) -> None:
+    for route in server.routes():
         if route.access is Access.SIGNED_IN:
             reply = await rest(route.method, "/api/v1" + route.path.replace("{", "").replace("}", ""))
             assert (reply.status, reply.code) == (401, "UNAUTHORIZED"), route.path
@@ -60,55 +62,55 @@ async def test_R1_without_a_valid_token_nothing_but_the_public_list_answers(benc
 
 
 @pytest.mark.parametrize("sent", ["Bearer x.y.z", "Bearer", "Bearer ", "Basic dXNlcjpwYXNz", "nonsense"])
-async def test_R1_a_token_that_is_none_is_invalid(rest: Rest, sent: str) -> None:
+async def test_R1_a_token_that_is_none_is_invalid(rest: RestClient, sent: str) -> None:
     reply = await rest("GET", "users/me", headers={"Authorization": sent})
     assert (reply.status, reply.details) == (401, {"reason": "token_invalid"})
 
 
-async def test_a_token_that_was_sent_twice_is_none(rest: Rest) -> None:
+async def test_a_token_that_was_sent_twice_is_none(rest: RestClient) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
     reply = await rest("GET", "users/me", headers={"Authorization": f"Bearer {token}, Bearer {token}"})
     assert reply.details == {"reason": "token_invalid"}
 
 
-async def test_an_expired_token_says_so(bench: RestBench, rest: Rest) -> None:
+async def test_an_expired_token_says_so(server: RestServer, rest: RestClient) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
-    bench.clock.advance(3601)
+    server.clock.advance(3601)
     reply = await rest("GET", "users/me", token=token)
     assert (reply.status, reply.details) == (401, {"reason": "token_expired"})
 
 
-async def test_the_scheme_of_a_token_may_be_written_in_any_case(rest: Rest) -> None:
+async def test_the_scheme_of_a_token_may_be_written_in_any_case(rest: RestClient) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
     assert (await rest("GET", "users/me", headers={"Authorization": f"bearer {token}"})).status == 200
 
 
 async def test_when_nobody_can_tell_whether_a_token_was_revoked_the_door_is_closed(
-    bench: RestBench, rest: Rest
+    server: RestServer, rest: RestClient
 ) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
-    bench.wire.broken["session"] = OutcomeUnknown("down")
+    server.wire.broken["session"] = OutcomeUnknown("down")
     reply = await rest("GET", "users/me", token=token)
     assert (reply.status, reply.code, reply.headers["retry-after"]) == (503, "SERVICE_UNAVAILABLE", "1")
 
 
-async def test_a_foreign_session_id_in_a_token_of_ours_opens_nothing(bench: RestBench, rest: Rest) -> None:
+async def test_a_foreign_session_id_in_a_token_of_ours_opens_nothing(server: RestServer, rest: RestClient) -> None:
     signed_in = await rest.sign_in()
     claims = new_claims(
         user_id=signed_in["user"]["user_id"],
         session_id="sess_other",
         device_id=DEVICE,
         token_id="t",
-        now_s=bench.clock.now_ms() // 1000,
+        now_s=server.clock.now_ms() // 1000,
     )
-    reply = await rest("GET", "users/me", token=bench.signer.sign(claims))
+    reply = await rest("GET", "users/me", token=server.signer.sign(claims))
     assert reply.details == {"reason": "token_revoked"}
 
 
 # --- what every answer carries ---------------------------------------------------------------------------------------
 
 
-async def _answers(rest: Rest) -> Sequence[Reply]:
+async def _answers(rest: RestClient) -> Sequence[Reply]:
     token = (await rest.sign_in())["tokens"]["access_token"]
     return [
         await rest("GET", "users/me", token=token),
@@ -124,16 +126,16 @@ async def _answers(rest: Rest) -> Sequence[Reply]:
     ]
 
 
-async def test_R5_rate_limit_headers_are_on_every_answer(bench: RestBench, rest: Rest) -> None:
+async def test_R5_rate_limit_headers_are_on_every_answer(server: RestServer, rest: RestClient) -> None:
     for reply in await _answers(rest):
         assert int(reply.headers["x-ratelimit-limit"]) >= int(reply.headers["x-ratelimit-remaining"]) >= 0
-        assert int(reply.headers["x-ratelimit-reset"]) > bench.clock.now_ms() // 1000
+        assert int(reply.headers["x-ratelimit-reset"]) > server.clock.now_ms() // 1000
         assert is_uuid4(reply.headers["x-request-id"])
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert reply.status == 204 or "content-type" in reply.headers
 
 
-async def test_R6_every_error_has_code_message_and_request_id(rest: Rest) -> None:
+async def test_R6_every_error_has_code_message_and_request_id(rest: RestClient) -> None:
     errors = [reply for reply in await _answers(rest) if reply.status >= 400]
     assert [reply.status for reply in errors] == [401, 404, 405, 400]
     for reply in errors:
@@ -144,30 +146,30 @@ async def test_R6_every_error_has_code_message_and_request_id(rest: Rest) -> Non
         assert reply.headers["content-type"] == "application/json; charset=utf-8"
 
 
-async def test_a_request_id_is_echoed_and_a_malformed_one_replaced(rest: Rest) -> None:
+async def test_a_request_id_is_echoed_and_a_malformed_one_replaced(rest: RestClient) -> None:
     echoed = await rest("GET", "/health", headers={"X-Request-ID": REQUEST_ID})
     assert echoed.headers["x-request-id"] == REQUEST_ID
     replaced = await rest("GET", "/health", headers={"X-Request-ID": "<script>"})
     assert is_uuid4(replaced.headers["x-request-id"])
 
 
-async def test_two_requests_get_two_ids(rest: Rest) -> None:
+async def test_two_requests_get_two_ids(rest: RestClient) -> None:
     one, other = await rest("GET", "/health"), await rest("GET", "/health")
     assert one.headers["x-request-id"] != other.headers["x-request-id"]
 
 
-async def test_answers_with_tokens_are_not_stored_by_anybody(bench: RestBench, rest: Rest) -> None:
+async def test_answers_with_tokens_are_not_stored_by_anybody(server: RestServer, rest: RestClient) -> None:
     await rest("POST", "auth/request-otp", {"phone_number": PHONE})
-    reply = await rest.verify(await bench.delivered_code())
+    reply = await rest.verify(await server.delivered_code())
     assert reply.headers["cache-control"] == "no-store"
 
 
-async def test_every_path_also_answers_below_the_alias(rest: Rest) -> None:
+async def test_every_path_also_answers_below_the_alias(rest: RestClient) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
     assert (await rest("GET", "/api/users/me", token=token)).data == (await rest("GET", "users/me", token=token)).data
 
 
-async def test_head_is_get_without_the_body(rest: Rest) -> None:
+async def test_head_is_get_without_the_body(rest: RestClient) -> None:
     got, headed = await rest("GET", "/health"), await rest("HEAD", "/health")
     assert (headed.status, headed.body) == (200, b"")
     assert headed.headers["content-length"] == got.headers["content-length"]
@@ -177,94 +179,94 @@ async def test_head_is_get_without_the_body(rest: Rest) -> None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"[1]", b'"text"', b"12", b"\xff", b'{"name": 1e999}', b"[" * 50_000])
-async def test_400_bad_request_for_what_is_not_a_json_object(bench: RestBench, body: bytes) -> None:
-    reply = await bench.client([echo()])("POST", "things", body=body)
+async def test_400_bad_request_for_what_is_not_a_json_object(server: RestServer, body: bytes) -> None:
+    reply = await server.client([echo()])("POST", "things", body=body)
     assert (reply.status, reply.code) == (400, "BAD_REQUEST")
 
 
-async def test_400_bad_request_for_a_missing_body(bench: RestBench) -> None:
-    reply = await bench.client([echo()])("POST", "things")
+async def test_400_bad_request_for_a_missing_body(server: RestServer) -> None:
+    reply = await server.client([echo()])("POST", "things")
     assert (reply.status, reply.code) == (400, "BAD_REQUEST")
 
 
-async def test_400_validation_error_for_a_field_that_breaks_a_rule(bench: RestBench) -> None:
-    reply = await bench.client([echo()])("POST", "things", {"name": 5})
+async def test_400_validation_error_for_a_field_that_breaks_a_rule(server: RestServer) -> None:
+    reply = await server.client([echo()])("POST", "things", {"name": 5})
     assert (reply.status, reply.code, reply.field_error) == (400, "VALIDATION_ERROR", ("name", "INVALID_FORMAT"))
 
 
-async def test_400_validation_error_for_half_a_surrogate_pair(bench: RestBench) -> None:
-    reply = await bench.client([echo()])("POST", "things", body=b'{"name": "a\\ud800"}')
+async def test_400_validation_error_for_half_a_surrogate_pair(server: RestServer) -> None:
+    reply = await server.client([echo()])("POST", "things", body=b'{"name": "a\\ud800"}')
     assert (reply.status, reply.code, reply.field_error) == (400, "VALIDATION_ERROR", ("name", "INVALID_FORMAT"))
 
 
-async def test_404_not_found_for_a_path_nobody_made(rest: Rest) -> None:
+async def test_404_not_found_for_a_path_nobody_made(rest: RestClient) -> None:
     reply = await rest("GET", "nothing/here")
     assert (reply.status, reply.code) == (404, "NOT_FOUND")
 
 
 @pytest.mark.parametrize("odd", ["x y", "a" * 65, "ä", "a.b", "a\n", "PHONE#1", "{id}"])
 async def test_404_not_found_for_an_id_that_cannot_be_one_before_any_store_is_asked(
-    bench: RestBench, rest: Rest, odd: str
+    server: RestServer, rest: RestClient, odd: str
 ) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
     await rest("GET", "users/me", token=token)
-    bench.wire.broken["users"] = AssertionError("asked")
+    server.wire.broken["users"] = AssertionError("asked")
     reply = await rest("GET", f"users/{odd}", token=token)
     assert (reply.status, reply.code) == (404, "NOT_FOUND")
 
 
-async def test_405_method_not_allowed_names_the_methods_that_are(rest: Rest) -> None:
+async def test_405_method_not_allowed_names_the_methods_that_are(rest: RestClient) -> None:
     reply = await rest("PUT", "users/me")
     assert (reply.status, reply.code, reply.headers["allow"]) == (405, "METHOD_NOT_ALLOWED", "GET, HEAD, PATCH")
 
 
-async def test_413_payload_too_large_is_decided_by_the_declared_size_before_reading(bench: RestBench) -> None:
-    reply = await bench.client([echo()])("POST", "things", body=b"{}", headers={"Content-Length": "65537"})
+async def test_413_payload_too_large_is_decided_by_the_declared_size_before_reading(server: RestServer) -> None:
+    reply = await server.client([echo()])("POST", "things", body=b"{}", headers={"Content-Length": "65537"})
     assert (reply.status, reply.code) == (413, "PAYLOAD_TOO_LARGE")
     assert reply.details == {"max_bytes": limits.BODY_BYTES_MAX, "received_bytes": 65537}
 
 
-async def test_413_payload_too_large_is_decided_by_what_arrives(bench: RestBench) -> None:
+async def test_413_payload_too_large_is_decided_by_what_arrives(server: RestServer) -> None:
     chunks = [b" " * 40_000, b" " * 40_000, b'{"name": "x"}']
-    reply = await bench.client([echo()])("POST", "things", body=chunks, headers={"Content-Length": "5"})
+    reply = await server.client([echo()])("POST", "things", body=chunks, headers={"Content-Length": "5"})
     assert (reply.status, reply.details["received_bytes"]) == (413, 80_000)
 
 
-async def test_a_body_of_exactly_the_limit_is_read_whatever_its_chunks(bench: RestBench) -> None:
+async def test_a_body_of_exactly_the_limit_is_read_whatever_its_chunks(server: RestServer) -> None:
     body = b'{"name": "x"}' + b" " * (limits.BODY_BYTES_MAX - 13)
-    reply = await bench.client([echo()])("POST", "things", body=[body[:7], body[7:]])
+    reply = await server.client([echo()])("POST", "things", body=[body[:7], body[7:]])
     assert reply.data["body"] == {"name": "x", "other": 0}
 
 
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=utf-16"]
 )
-async def test_415_unsupported_media_type(bench: RestBench, kind: str) -> None:
-    reply = await bench.client([echo()])("POST", "things", {"name": "x"}, headers={"Content-Type": kind})
+async def test_415_unsupported_media_type(server: RestServer, kind: str) -> None:
+    reply = await server.client([echo()])("POST", "things", {"name": "x"}, headers={"Content-Type": kind})
     assert (reply.status, reply.code) == (415, "UNSUPPORTED_MEDIA_TYPE")
 
 
 @pytest.mark.parametrize(
     "kind", ["application/json", "APPLICATION/JSON; charset=UTF-8", 'application/json;charset="utf-8"']
 )
-async def test_json_is_recognised_however_it_is_written(bench: RestBench, kind: str) -> None:
-    reply = await bench.client([echo()])("POST", "things", {"name": "x"}, headers={"Content-Type": kind})
+async def test_json_is_recognised_however_it_is_written(server: RestServer, kind: str) -> None:
+    reply = await server.client([echo()])("POST", "things", {"name": "x"}, headers={"Content-Type": kind})
     assert reply.status == 200
 
 
-async def test_500_internal_error_tells_nothing_but_its_request_id(bench: RestBench) -> None:
-    rest = bench.client([failing(ValueError("secret detail"))])
+async def test_500_internal_error_tells_nothing_but_its_request_id(server: RestServer) -> None:
+    rest = server.client([failing(ValueError("secret detail"))])
     reply = await rest("GET", "fails")
     assert (reply.status, reply.code) == (500, "INTERNAL_ERROR")
     assert b"secret" not in reply.body
-    ((request_id, failure),) = bench.notes.failures
+    ((request_id, failure),) = server.observed.failures
     assert request_id == reply.json["error"]["request_id"]
     assert isinstance(failure, ValueError)
 
 
-async def test_500_internal_error_of_the_operators_kind_is_told_too(bench: RestBench) -> None:
-    reply = await bench.client([failing(CounterMissing("chat_1"))])("GET", "fails")
-    assert (reply.status, reply.headers["retry-after"], len(bench.notes.failures)) == (500, "60", 1)
+async def test_500_internal_error_of_the_operators_kind_is_told_too(server: RestServer) -> None:
+    reply = await server.client([failing(CounterMissing("chat_1"))])("GET", "fails")
+    assert (reply.status, reply.headers["retry-after"], len(server.observed.failures)) == (500, "60", 1)
 
 
 @pytest.mark.parametrize(
@@ -274,17 +276,17 @@ async def test_500_internal_error_of_the_operators_kind_is_told_too(bench: RestB
         (ServerBusy("busy", retry_after_seconds=2.4), "SERVER_BUSY", "3"),
     ],
 )
-async def test_503_always_says_how_long_to_wait(bench: RestBench, failure: Exception, code: str, wait: str) -> None:
-    reply = await bench.client([failing(failure)])("GET", "fails")
+async def test_503_always_says_how_long_to_wait(server: RestServer, failure: Exception, code: str, wait: str) -> None:
+    reply = await server.client([failing(failure)])("GET", "fails")
     assert (reply.status, reply.code, reply.headers["retry-after"]) == (503, code, wait)
-    assert not bench.notes.failures
+    assert not server.observed.failures
 
 
 # --- bodies and order ------------------------------------------------------------------------------------------------
 
 
-async def test_unknown_fields_are_ignored_and_the_hash_does_not_depend_on_spelling(bench: RestBench) -> None:
-    rest = bench.client([echo()])
+async def test_unknown_fields_are_ignored_and_the_hash_does_not_depend_on_spelling(server: RestServer) -> None:
+    rest = server.client([echo()])
     one = await rest("POST", "things", body=b'{"name": "x", "extra": [1]}')
     other = await rest("POST", "things", body=b'{ "extra":[1],"name":"\\u0078" }')
     third = await rest("POST", "things", body=b'{"name": "x"}')
@@ -292,32 +294,32 @@ async def test_unknown_fields_are_ignored_and_the_hash_does_not_depend_on_spelli
     assert third.data["hash"] != one.data["hash"]
 
 
-async def test_an_optional_body_may_be_left_out(bench: RestBench) -> None:
+async def test_an_optional_body_may_be_left_out(server: RestServer) -> None:
     class Maybe(msgspec.Struct, frozen=True):
         name: str | None = None
 
-    rest = bench.client([echo(body=Maybe, body_optional=True)])
+    rest = server.client([echo(body=Maybe, body_optional=True)])
     assert (await rest("POST", "things")).data["body"] == {"name": None}
 
 
-async def test_a_device_id_is_lower_case_or_nothing(bench: RestBench) -> None:
-    rest = bench.client([echo()])
+async def test_a_device_id_is_lower_case_or_nothing(server: RestServer) -> None:
+    rest = server.client([echo()])
     assert (await rest("POST", "things", {"name": "x"}, device=DEVICE.upper())).data["device"] == DEVICE
     assert (await rest("POST", "things", {"name": "x"}, device="mine")).data["device"] is None
 
 
-async def test_the_token_is_asked_for_before_the_body_is_read(rest: Rest) -> None:
+async def test_the_token_is_asked_for_before_the_body_is_read(rest: RestClient) -> None:
     reply = await rest("PATCH", "users/me", body=b"not json", headers={"Content-Length": "99999999"})
     assert reply.status == 401
 
 
-async def test_the_observer_hears_the_template_and_never_the_path(bench: RestBench, rest: Rest) -> None:
+async def test_the_observer_hears_the_template_and_never_the_path(server: RestServer, rest: RestClient) -> None:
     await rest("GET", "users/user_secret")
     await rest("GET", "/secret")
-    assert bench.notes.requests == [("/api/v1/users/{user_id}", "GET", 401), ("unmatched", "GET", 404)]
+    assert server.observed.requests == [("/api/v1/users/{user_id}", "GET", 401), ("unmatched", "GET", 404)]
 
 
-async def test_a_caller_who_leaves_before_the_body_is_whole_is_not_answered(bench: RestBench) -> None:
+async def test_a_caller_who_leaves_before_the_body_is_whole_is_not_answered(server: RestServer) -> None:
     sent: list[Any] = []
 
     async def receive() -> Any:
@@ -327,7 +329,7 @@ async def test_a_caller_who_leaves_before_the_body_is_whole_is_not_answered(benc
         sent.append(event)
 
     scope = {"type": "http", "method": "POST", "path": "/api/v1/things", "query_string": b"", "headers": []}
-    await bench.app([echo()])({**scope, "client": None}, receive, send)
+    await server.app([echo()])({**scope, "client": None}, receive, send)
     assert not sent
 
 
@@ -337,14 +339,14 @@ async def test_a_caller_who_leaves_before_the_body_is_whole_is_not_answered(benc
 PREFLIGHT = {"Origin": "https://chat.example", "Access-Control-Request-Method": "PATCH"}
 
 
-async def test_without_a_list_no_other_origin_is_let_in(rest: Rest) -> None:
+async def test_without_a_list_no_other_origin_is_let_in(rest: RestClient) -> None:
     reply = await rest("OPTIONS", "users/me", headers=PREFLIGHT)
     assert reply.status == 405
     assert "access-control-allow-origin" not in reply.headers
 
 
-async def test_a_listed_origin_is_let_in_and_may_read_our_headers(bench: RestBench) -> None:
-    rest = bench.client(cors_origins=["https://chat.example"])
+async def test_a_listed_origin_is_let_in_and_may_read_our_headers(server: RestServer) -> None:
+    rest = server.client(cors_origins=["https://chat.example"])
     asked = await rest("OPTIONS", "users/me", headers=PREFLIGHT)
     assert asked.status == 204
     assert asked.headers["access-control-allow-origin"] == "https://chat.example"
@@ -354,8 +356,8 @@ async def test_a_listed_origin_is_let_in_and_may_read_our_headers(bench: RestBen
     assert "X-RateLimit-Remaining" in answered.headers["access-control-expose-headers"]
 
 
-async def test_an_origin_that_is_not_listed_is_not_let_in(bench: RestBench) -> None:
-    rest = bench.client(cors_origins=["https://chat.example"])
+async def test_an_origin_that_is_not_listed_is_not_let_in(server: RestServer) -> None:
+    rest = server.client(cors_origins=["https://chat.example"])
     reply = await rest("GET", "/health", headers={"Origin": "https://evil.example"})
     assert "access-control-allow-origin" not in reply.headers
     assert reply.headers["vary"] == "Origin"
@@ -364,8 +366,8 @@ async def test_an_origin_that_is_not_listed_is_not_let_in(bench: RestBench) -> N
 # --- whose address ---------------------------------------------------------------------------------------------------
 
 
-async def test_only_a_trusted_proxy_may_speak_for_others(bench: RestBench) -> None:
-    rest = bench.client(trusted_proxies=["10.0.0.0/8"])
+async def test_only_a_trusted_proxy_may_speak_for_others(server: RestServer) -> None:
+    rest = server.client(trusted_proxies=["10.0.0.0/8"])
     rest.ip = "10.1.2.3"
     first = await rest("GET", "/nowhere", headers={"X-Forwarded-For": "198.51.100.1"})
     second = await rest("GET", "/nowhere", headers={"X-Forwarded-For": "198.51.100.2"})

@@ -6,7 +6,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import BadRequest, NotAMember, OutcomeUnknown, ValidationFailed
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, simulated
 from tests.support.scripted_wire import LOST_RESPONSE, with_before
-from tests.unit.api.desk import Desk, Json, Reply, field_of
+from tests.unit.api.chat_api_harness import ChatApiHarness, Json, Reply, field_of
 
 HISTORY = f"GET /chats/{CHAT}/messages"
 
@@ -15,16 +15,16 @@ HISTORY = f"GET /chats/{CHAT}/messages"
 def test_F9_R3_R4_a_walk_over_250_messages_with_gaps_is_complete_while_new_ones_arrive(direction: str) -> None:
     @simulated
     async def walk(bench: Bench) -> None:
-        desk = Desk(bench)
+        api = ChatApiHarness(bench)
         there = _with_gaps(bench, 300)
         assert len(there) == 250
-        reply = await desk.ask(BOB, f"{HISTORY}?limit=40&direction={direction}")
+        reply = await api.ask(BOB, f"{HISTORY}?limit=40&direction={direction}")
         seen = _sequences(reply)
         arrived = 0
         while reply.pagination is not None and reply.pagination.has_more:
             arrived += 1
-            await desk.send(arrived)
-            reply = await desk.ask(BOB, f"{HISTORY}?limit=40&cursor={reply.pagination.next_cursor}")
+            await api.send(arrived)
+            reply = await api.ask(BOB, f"{HISTORY}?limit=40&cursor={reply.pagination.next_cursor}")
             seen += _sequences(reply)
         new = [301 + number for number in range(arrived)]
         assert arrived >= 6
@@ -68,9 +68,9 @@ def test_F9_R3_R4_a_walk_over_250_messages_with_gaps_is_complete_while_new_ones_
 def test_bounds_are_exclusive_and_a_page_says_whether_there_is_more(query: str, shown: range, more: bool) -> None:
     @simulated
     async def page(bench: Bench) -> None:
-        desk = Desk(bench)
+        api = ChatApiHarness(bench)
         bench.given_messages(60)
-        reply = await desk.ask(BOB, f"{HISTORY}?{query}")
+        reply = await api.ask(BOB, f"{HISTORY}?{query}")
         assert _sequences(reply) == list(shown)
         assert reply.pagination is not None
         assert reply.pagination.has_more is more
@@ -95,7 +95,7 @@ def test_a_parameter_out_of_its_range_is_refused_by_name(query: str, field: str)
     @simulated
     async def refused(bench: Bench) -> None:
         with pytest.raises(ValidationFailed) as error:
-            await Desk(bench).ask(BOB, f"{HISTORY}?{query}")
+            await ChatApiHarness(bench).ask(BOB, f"{HISTORY}?{query}")
         assert field_of(error.value)[0] == field
 
     refused()
@@ -106,24 +106,24 @@ def test_a_parameter_out_of_its_range_is_refused_by_name(query: str, field: str)
 
 @simulated
 async def test_a_cursor_keeps_the_bounds_of_the_first_page(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(30)
     for direction, expected in (
         ("backward", list(range(19, 10, -1))),
         ("forward", list(range(11, 20))),
     ):
         request = f"{HISTORY}?limit=4&after_sequence=10&before_sequence=20&direction={direction}"
-        pages = await desk.walk(BOB, request)
+        pages = await api.walk(BOB, request)
         assert [each["sequence"] for page in pages for each in page] == expected
 
 
 @simulated
 async def test_the_previous_cursor_goes_the_other_way_from_where_this_page_began(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(30)
-    first = await desk.ask(BOB, f"{HISTORY}?limit=4&after_sequence=10&before_sequence=20")
-    second = await _follow(desk, first, "next")
-    back = await _follow(desk, second, "prev")
+    first = await api.ask(BOB, f"{HISTORY}?limit=4&after_sequence=10&before_sequence=20")
+    second = await _follow(api, first, "next")
+    back = await _follow(api, second, "prev")
     assert [_sequences(each) for each in (first, second, back)] == [
         [19, 18, 17, 16],
         [15, 14, 13, 12],
@@ -131,17 +131,17 @@ async def test_the_previous_cursor_goes_the_other_way_from_where_this_page_began
     ]
     assert back.pagination is not None
     assert not back.pagination.has_more  # the bounds still hold
-    assert _sequences(await _follow(desk, back, "prev")) == [15, 14, 13, 12]
-    end = await _follow(desk, await _follow(desk, first, "next"), "next")
+    assert _sequences(await _follow(api, back, "prev")) == [15, 14, 13, 12]
+    end = await _follow(api, await _follow(api, first, "next"), "next")
     assert _sequences(end) == [11]
-    assert _sequences(await _follow(desk, end, "prev")) == [12, 13, 14, 15]
+    assert _sequences(await _follow(api, end, "prev")) == [12, 13, 14, 15]
 
 
 @simulated
 async def test_a_cursor_has_its_own_bounds_and_direction(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(30)
-    reply = await desk.ask(BOB, f"{HISTORY}?limit=4")
+    reply = await api.ask(BOB, f"{HISTORY}?limit=4")
     assert reply.pagination is not None
     cursor = reply.pagination.next_cursor
     for extra, field in (
@@ -150,18 +150,18 @@ async def test_a_cursor_has_its_own_bounds_and_direction(bench: Bench) -> None:
         ("direction=forward", "direction"),
     ):
         with pytest.raises(ValidationFailed) as refused:
-            await desk.ask(BOB, f"{HISTORY}?cursor={cursor}&{extra}")
+            await api.ask(BOB, f"{HISTORY}?cursor={cursor}&{extra}")
         assert field_of(refused.value)[0] == field
-    assert _sequences(await desk.ask(BOB, f"{HISTORY}?limit=1&cursor={cursor}&direction=backward")) == [26]
+    assert _sequences(await api.ask(BOB, f"{HISTORY}?limit=1&cursor={cursor}&direction=backward")) == [26]
 
 
 @simulated
 async def test_a_cursor_is_of_use_only_to_its_owner_in_its_chat_at_its_endpoint(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(30)
     bench.add_chat("chat_2")
-    reply = await desk.ask(BOB, f"{HISTORY}?limit=4")
-    members = await desk.ask(BOB, f"GET /chats/{CHAT}/members?limit=1")
+    reply = await api.ask(BOB, f"{HISTORY}?limit=4")
+    members = await api.ask(BOB, f"GET /chats/{CHAT}/members?limit=1")
     assert reply.pagination is not None
     assert members.pagination is not None
     cursor = str(reply.pagination.next_cursor)
@@ -174,7 +174,7 @@ async def test_a_cursor_is_of_use_only_to_its_owner_in_its_chat_at_its_endpoint(
         (BOB, f"{HISTORY}?cursor="),
     ):
         with pytest.raises(BadRequest):
-            await desk.ask(user_id, request)
+            await api.ask(user_id, request)
 
 
 # --- what a page holds ------------------------------------------------------------------------------------------------
@@ -182,10 +182,10 @@ async def test_a_cursor_is_of_use_only_to_its_owner_in_its_chat_at_its_endpoint(
 
 @simulated
 async def test_R22_rest_and_the_socket_agree_on_every_field(bench: Bench) -> None:
-    desk = Desk(bench)
-    receipt = await desk.send(1, sender_id=CID, content="Grüße 👋 \x01")
-    [synced] = (await desk.node.ingest.read(BOB, CHAT, after=0, limit=5, timeout_s=5)).messages
-    [shown] = await desk.data(BOB, HISTORY)
+    api = ChatApiHarness(bench)
+    receipt = await api.send(1, sender_id=CID, content="Grüße 👋 \x01")
+    [synced] = (await api.node.ingest.read(BOB, CHAT, after=0, limit=5, timeout_s=5)).messages
+    [shown] = await api.data(BOB, HISTORY)
     assert shown.pop("sender") == {"user_id": CID, "display_name": "Cid"}
     assert shown == {
         "message_id": synced.message_id,
@@ -203,16 +203,16 @@ async def test_R22_rest_and_the_socket_agree_on_every_field(bench: Bench) -> Non
 
 @simulated
 async def test_what_was_acknowledged_a_moment_ago_is_the_newest(bench: Bench) -> None:
-    desk, other = Desk(bench), Desk(bench, "api-2")
+    api, other = ChatApiHarness(bench), ChatApiHarness(bench, "api-2")
     for number in range(1, 4):
-        receipt = await desk.send(number)
-        assert _sequences(await desk.ask(BOB, f"{HISTORY}?limit=1")) == [receipt.sequence]
+        receipt = await api.send(number)
+        assert _sequences(await api.ask(BOB, f"{HISTORY}?limit=1")) == [receipt.sequence]
         assert _sequences(await other.ask(BOB, f"{HISTORY}?limit=1")) == [receipt.sequence]
 
 
 @simulated
 async def test_nothing_above_a_hole_is_shown_whatever_bounds_are_asked_for(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     for sequence in (1, 2, 4, 5, 6):
         bench.put_message(sequence)
     bench.set_counter(CHAT, 6, published=2)
@@ -224,44 +224,44 @@ async def test_nothing_above_a_hole_is_shown_whatever_bounds_are_asked_for(bench
         ("after_sequence=3", []),
         ("after_sequence=4&before_sequence=6", []),
     ):
-        assert _sequences(await desk.ask(BOB, f"{HISTORY}?{query}")) == shown, query
+        assert _sequences(await api.ask(BOB, f"{HISTORY}?{query}")) == shown, query
 
 
 @simulated
 async def test_a_page_ends_before_it_grows_beyond_a_mebibyte_and_the_next_goes_on_there(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(100, content="\x01" * limits.CONTENT_BYTES_MAX)  # six characters each, once they are JSON
     for direction in ("backward", "forward"):
-        reply = await desk.ask(BOB, f"{HISTORY}?limit=100&direction={direction}")
+        reply = await api.ask(BOB, f"{HISTORY}?limit=100&direction={direction}")
         assert reply.pagination is not None
         assert reply.pagination.has_more
         assert 0.9 * limits.ANSWER_BYTES_MAX < len(reply.data) * 6 * limits.CONTENT_BYTES_MAX < limits.ANSWER_BYTES_MAX
-        pages = await desk.walk(BOB, f"{HISTORY}?limit=100&direction={direction}")
+        pages = await api.walk(BOB, f"{HISTORY}?limit=100&direction={direction}")
         sequences = [each["sequence"] for page in pages for each in page]
         assert sequences == (list(range(100, 0, -1)) if direction == "backward" else list(range(1, 101)))
 
 
 @simulated
 async def test_a_long_run_of_tombstones_ends_a_page_early_and_loses_nothing(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     last = (limits.HISTORY_READS_MAX + 2) * limits.SYNC_SLOTS_MAX
     bench.put_message(1)
     for sequence in range(2, last):
         bench.put_tombstone(sequence)
     bench.put_message(last)
     bench.set_counter(CHAT, last, published=last)
-    pages = await desk.walk(BOB, f"{HISTORY}?limit=10&direction=forward")
+    pages = await api.walk(BOB, f"{HISTORY}?limit=10&direction=forward")
     assert [each["sequence"] for page in pages for each in page] == [1, last]
     assert len(pages) > 1
-    assert _sequences(await desk.ask(BOB, f"{HISTORY}?limit=10")) == [last, 1]
+    assert _sequences(await api.ask(BOB, f"{HISTORY}?limit=10")) == [last, 1]
 
 
 @simulated
 async def test_a_sender_without_an_account_is_shown_without_a_name(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.put_message(1, sender_id="user_gone")
     bench.set_counter(CHAT, 1, published=1)
-    [shown] = await desk.data(BOB, HISTORY)
+    [shown] = await api.data(BOB, HISTORY)
     assert shown["sender"] == {"user_id": "user_gone", "display_name": None}
 
 
@@ -270,54 +270,54 @@ async def test_a_sender_without_an_account_is_shown_without_a_name(bench: Bench)
 
 @simulated
 async def test_R12_F8_a_removed_member_loses_history_and_gets_it_back_whole_when_added_again(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(30)
-    await desk.ask(BOB, f"PATCH /delivery-state/{CHAT}", {"last_acked_sequence": 20})
-    reply = await desk.ask(BOB, f"{HISTORY}?limit=4")
+    await api.ask(BOB, f"PATCH /delivery-state/{CHAT}", {"last_acked_sequence": 20})
+    reply = await api.ask(BOB, f"{HISTORY}?limit=4")
     assert reply.pagination is not None
-    await desk.ask(ANN, f"DELETE /chats/{CHAT}/members/{BOB}")
+    await api.ask(ANN, f"DELETE /chats/{CHAT}/members/{BOB}")
     for query in ("", "?direction=forward", f"?cursor={reply.pagination.next_cursor}", "?before_sequence=0"):
         with pytest.raises(NotAMember):
-            await desk.ask(BOB, f"{HISTORY}{query}")
-    assert isinstance(await desk.node.failed(draft(999, sender_id=BOB)), NotAMember)
-    await desk.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": BOB})
-    assert len((await desk.ask(BOB, f"{HISTORY}?limit=100")).data) == 30
-    [state] = await desk.data(BOB, f"GET /delivery-state?chat_ids={CHAT}")
+            await api.ask(BOB, f"{HISTORY}{query}")
+    assert isinstance(await api.node.failed(draft(999, sender_id=BOB)), NotAMember)
+    await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": BOB})
+    assert len((await api.ask(BOB, f"{HISTORY}?limit=100")).data) == 30
+    [state] = await api.data(BOB, f"GET /delivery-state?chat_ids={CHAT}")
     assert state["last_acked_sequence"] == 20
 
 
 @simulated
 async def test_who_is_removed_while_the_history_is_read_sees_none_of_it(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(30)
     for operation, query in (("read_back", ""), ("read", "?direction=forward")):
         if BOB not in bench.store.members(CHAT):
-            await desk.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": BOB})
-        desk.node.wire.on(operation, with_before(lambda: bench.remove(BOB)))
+            await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": BOB})
+        api.node.wire.on(operation, with_before(lambda: bench.remove(BOB)))
         with pytest.raises(NotAMember):
-            await desk.ask(BOB, f"{HISTORY}{query}")
+            await api.ask(BOB, f"{HISTORY}{query}")
 
 
 @simulated
 async def test_a_failing_store_is_an_error_and_never_a_short_page(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     bench.given_messages(30)
     for operation, query in (("read_back", ""), ("read", "?direction=forward"), ("users", "")):
-        desk.node.wire.always(operation, LOST_RESPONSE)
+        api.node.wire.always(operation, LOST_RESPONSE)
         with pytest.raises(OutcomeUnknown):
-            await desk.ask(BOB, f"{HISTORY}{query}")
-        desk.node.wire.heal()
+            await api.ask(BOB, f"{HISTORY}{query}")
+        api.node.wire.heal()
 
 
 @simulated
 async def test_R2_an_outsiders_question_changes_nothing_and_is_answered_alike_everywhere(bench: Bench) -> None:
-    desk = Desk(bench)
+    api = ChatApiHarness(bench)
     for sequence in (1, 3):
         bench.put_message(sequence, age_s=60)  # an old hole, which a member's reading would close
     bench.set_counter(CHAT, 3, published=1)
     for query in ("", "?direction=forward", "?after_sequence=1", "?before_sequence=1"):
         with pytest.raises(NotAMember):
-            await desk.ask(EVE, f"{HISTORY}{query}")
+            await api.ask(EVE, f"{HISTORY}{query}")
     assert bench.tombstones() == []
 
 
@@ -337,7 +337,7 @@ def _sequences(reply: Reply) -> list[Json]:
     return [each["sequence"] for each in reply.data]
 
 
-async def _follow(desk: Desk, reply: Reply, which: str) -> Reply:
+async def _follow(api: ChatApiHarness, reply: Reply, which: str) -> Reply:
     assert reply.pagination is not None
     cursor = reply.pagination.next_cursor if which == "next" else reply.pagination.prev_cursor
-    return await desk.ask(BOB, f"{HISTORY}?limit=4&cursor={cursor}")
+    return await api.ask(BOB, f"{HISTORY}?limit=4&cursor={cursor}")

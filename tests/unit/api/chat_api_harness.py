@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from seriatim.api.chat_routes import chat_routes
-from seriatim.api.core.cursor import CursorCodec
-from seriatim.api.core.idempotency import IdempotencyGuard
+from seriatim.api.app import ApiDependencies, build_routes
+from seriatim.api.core.observer import ApiObserver
 from seriatim.api.core.parse import canonical_hash, read_query, to_type
 from seriatim.api.core.route import NOTHING, ApiRequest, Nothing, Pagination, Route
 from seriatim.domain.account import User, phone_hash
@@ -42,7 +41,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str]
 
 
-class Desk:
+class ChatApiHarness:
     """One process that serves REST. Ann, Bob, Cid, Dan and Eve have accounts."""
 
     def __init__(self, bench: Bench, name: str = "api-1") -> None:
@@ -60,16 +59,26 @@ class Desk:
             producer_id=name,
             observe=self.unpublished,
         )
-        self.routes = chat_routes(
-            catalog=node.catalog,
-            service=service,
-            accounts=self.accounts,
-            state=node.log,
-            durability=node.ingest,
-            history=node.ingest,
-            idempotency=IdempotencyGuard(MemoryRequestKeys(bench.store, node.wire), node.clock),
-            cursors=CursorCodec(OneKey()),
-            clock=node.clock,
+        unused: Any = None  # no request signs in here, and none goes through the request pipeline
+        self.routes = build_routes(
+            ApiDependencies(
+                accounts=self.accounts,
+                catalog=node.catalog,
+                delivery=node.log,
+                durability=node.ingest,
+                history=node.ingest,
+                request_keys=MemoryRequestKeys(bench.store, node.wire),
+                quotas=unused,
+                secrets=CursorSecrets(),
+                authenticator=unused,
+                memberships=service,
+                otp=unused,
+                sign_in=unused,
+                revoker=unused,
+                ready=unused,
+                clock=node.clock,
+                observe=ApiObserver(),
+            )
         )
         for user_id in (ANN, BOB, CID, DAN, EVE):
             self.add_user(user_id, user_id.removeprefix("user_").title())
@@ -165,7 +174,7 @@ class UnpublishedEvents(MembershipObserver):
         self.chats.append(chat_id)
 
 
-class OneKey(Secrets):
+class CursorSecrets(Secrets):
     """Only cursors are made here."""
 
     def code_mac(self, code: str, phone_hash: str, expires_at_ms: int) -> str:
