@@ -14,9 +14,9 @@ from seriatim.domain.errors import NotAMember, OutcomeUnknown, SeriatimError
 from seriatim.domain.message import Draft, Receipt
 from seriatim.domain.times import iso
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.grpc.dial import Dialer
-from seriatim.engines.grpc.discovery import Listed
-from seriatim.engines.grpc.durability import RpcDurability
+from seriatim.engines.grpc.dial import GrpcDialer
+from seriatim.engines.grpc.discovery import StaticAddresses
+from seriatim.engines.grpc.durability import GrpcDurability
 from seriatim.engines.grpc.server import DurabilityServer
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.wire import Wire
@@ -284,7 +284,7 @@ class RpcEngine(DurabilityEngine):
         await super().open()
         self.server = DurabilityServer(self.ingest, NoSessions(), self.clock, token="word")
         port = await self.server.start("127.0.0.1", 0)
-        self.client = RpcDurability(Listed([f"127.0.0.1:{port}"]), Dialer(token="word"), self.clock)
+        self.client = GrpcDurability(StaticAddresses([f"127.0.0.1:{port}"]), GrpcDialer(token="word"), self.clock)
         self.running = asyncio.create_task(self.client.run())
 
     async def close(self) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from seriatim.domain.account import Session
 from seriatim.domain.message import Draft
-from seriatim.engines.grpc.dial import Dialer
-from seriatim.engines.grpc.discovery import Listed
-from seriatim.engines.grpc.durability import RpcDurability, rendezvous
+from seriatim.engines.grpc.dial import GrpcDialer
+from seriatim.engines.grpc.discovery import StaticAddresses
+from seriatim.engines.grpc.durability import GrpcDurability, rendezvous
 from seriatim.engines.grpc.server import DurabilityServer
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.accounts import Sessions
@@ -35,8 +35,8 @@ class Crossing(Durability, History, Sessions):
 
     def __init__(self, ingests: Sequence[str], *, seed: int, wrong_share: float) -> None:
         clock = SystemClock()
-        self.right = RpcDurability(Listed(ingests), Dialer(), clock)
-        self.wrong = RpcDurability(Listed(ingests), Dialer(), clock, choose=anybody_else)
+        self.right = GrpcDurability(StaticAddresses(ingests), GrpcDialer(), clock)
+        self.wrong = GrpcDurability(StaticAddresses(ingests), GrpcDialer(), clock, choose=anybody_else)
         chance = random.Random(seed)
         self.crosses: Callable[[Draft], bool] = lambda draft: chance.random() < wrong_share
         self.sends: Counter[bool] = Counter()  # by whether they were misrouted

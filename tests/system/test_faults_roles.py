@@ -20,7 +20,7 @@ ROLES = ("gateway", "ingest", "fanout", "api")
 # Longer than whoever waits for it has patience: clients for a gateway and for REST, gateways for an ingest.
 STILL_S = {
     "gateway": limits.CLIENT_SEND_UNANSWERED_S + 1,
-    "ingest": limits.RPC_PING_S * (limits.RPC_PINGS_UNHEARD_MAX + 2),
+    "ingest": limits.GRPC_PING_S * (limits.GRPC_PINGS_UNANSWERED_MAX + 2),
     "fanout": 5.0,
     "api": 3.0,
 }

@@ -42,7 +42,7 @@ PACKAGES: Mapping[str, Package] = {
             "tests/unit/cli/test_[cdt]*.py",
         )
     ),
-    "engines/grpc": Package(("tests/unit/engines/test_rpc_*.py", "tests/contract/test_durability.py")),
+    "engines/grpc": Package(("tests/unit/engines/test_grpc_*.py", "tests/contract/test_durability.py")),
     "engines/inprocess": Package(("tests/unit/engines", "tests/contract")),
     "engines/redis": Package(("tests/unit/engines/test_redis_*.py", "tests/contract"), real=True),
     "engines/kafka": Package(("tests/unit/engines/test_kafka_*.py", "tests/contract"), real=True),

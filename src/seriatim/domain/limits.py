@@ -258,21 +258,21 @@ REDIS_RESUBSCRIBE_S = 0.1  # pause before another try to subscribe; doubles, and
 REDIS_RESUBSCRIBE_MAX_S = 2.0
 
 # --- between processes ---------------------------------------------------------------------------------------------
-RPC_SENDS_MAX = 20_000  # unanswered on one stream, about 20 MB of usual messages; full: SERVER_BUSY
-RPC_BATCH_BYTES_MAX = 1_048_576  # of drafts written at once: a long backlog leaves room for answers in between
-RPC_OUTCOMES_MAX = 2_000  # answered at once, some 500 KB
-RPC_MESSAGE_BYTES_MAX = 8_388_608  # a page of SYNC_SLOTS_MAX messages of CONTENT_BYTES_MAX, and room for newer releases
-RPC_CALLS_MAX = 2_000  # reads, acks and the like in flight, of one caller and at one ingest; full: SERVER_BUSY
-RPC_PING_S = 1.0  # a stream that has nothing to say says so: that is how a process that stands still is noticed
-RPC_PINGS_UNHEARD_MAX = 3  # then it is given up, before the deadline of what waits, and its chats move on
-RPC_DIAL_S = 2.0  # until an ingest process must have greeted
-RPC_REDIAL_S = 0.1  # pause before another try; doubles, and is spread by half
-RPC_REDIAL_MAX_S = 2.0
-RPC_RESOLVE_S = 5.0  # how often a name is looked up for ingest processes that came or went
-RPC_LEAVE_S = 6.0  # for gateways to take their chats elsewhere: the longest any send waits, and a second
-RPC_CLOCK_DRIFT_RATIO = 0.0005  # how fast two clocks may part: five times what a poor one does
-RPC_LATE_S = 0.25  # a batch that took so much longer than others is late
-RPC_LATE_RESET_S = 30.0  # a stream on which everything is late for so long is no slower: its clock was moved
+GRPC_SENDS_MAX = 20_000  # unanswered on one stream, about 20 MB of usual messages; full: SERVER_BUSY
+GRPC_BATCH_BYTES_MAX = 1_048_576  # of drafts written at once: a long backlog leaves room for answers in between
+GRPC_OUTCOMES_MAX = 2_000  # answered at once, some 500 KB
+GRPC_MESSAGE_BYTES_MAX = 8_388_608  # a page of SYNC_SLOTS_MAX messages of CONTENT_BYTES_MAX, and room to grow
+GRPC_CALLS_MAX = 2_000  # reads, acks and the like in flight, of one caller and at one ingest; full: SERVER_BUSY
+GRPC_PING_S = 1.0  # a stream that has nothing to say says so: that is how a process that stands still is noticed
+GRPC_PINGS_UNANSWERED_MAX = 3  # then it is given up, before the deadline of what waits, and its chats move on
+GRPC_DIAL_S = 2.0  # until an ingest process must have greeted
+GRPC_REDIAL_S = 0.1  # pause before another try; doubles, and is spread by half
+GRPC_REDIAL_MAX_S = 2.0
+GRPC_RESOLVE_S = 5.0  # how often a name is looked up for ingest processes that came or went
+GRPC_LEAVE_S = 6.0  # for gateways to take their chats elsewhere: the longest any send waits, and a second
+GRPC_CLOCK_DRIFT_RATIO = 0.0005  # how fast two clocks may part: five times what a poor one does
+GRPC_LATE_S = 0.25  # a batch that took so much longer than others is late
+GRPC_LATE_RESET_S = 30.0  # a stream on which everything is late for so long is no slower: its clock was moved
 
 # --- the check of stored data --------------------------------------------------------------------------------------
 CHECK_RECHECK_S = 10.0  # docs/spec/data.md#invariants: a write in flight is through by then

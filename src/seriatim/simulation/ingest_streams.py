@@ -1,8 +1,8 @@
-"""In place of the gRPC streams between gateways and ingest processes: one ordered line per pair.
+"""In place of the gRPC streams between gateways and ingest processes: one ordered stream per pair.
 
-Implements `ports.durability.Durability`. The real `engines/rpc/routing` decides which line a draft takes, holds it back
-where order needs it, and keeps the breakers. The lines here are simulated: requests and answers may be late or lost, a
-dead process answers nothing, and one that is silent for some seconds loses its line.
+Implements `Durability`. The real `engines/grpc/chat_router` decides which stream a draft takes, holds it
+back where order needs it, and keeps the breakers. The streams here are simulated: requests and answers may be late or
+lost, a dead process answers nothing, and one that is silent for some seconds loses its stream.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from seriatim.domain.errors import OutcomeUnknown, RowUnreadable, SeriatimError
 from seriatim.domain.message import Draft, Receipt
 from seriatim.domain.sharding import bucket, owner
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.grpc.chat_router import Router
-from seriatim.engines.grpc.pending_send import Sending
+from seriatim.engines.grpc.chat_router import ChatRouter
+from seriatim.engines.grpc.pending_send import PendingSend
 from seriatim.ports.durability import Answer, PrefixPage
 from seriatim.simulation.checks.history import DEADLINE_SLACK_S, WorldHistory
 from seriatim.simulation.faults.plan import Fault, Faults
@@ -62,7 +62,7 @@ class SimulatedDurability:
         self._by_name = {node.name: node for node in nodes}
         self._faults = faults
         self._history = history
-        self.router = Router(process.clock, self._choose)
+        self.router = ChatRouter(process.clock, self._choose)
         self._streams: dict[str, _IngestStream] = {}
         self._dialling = False
 
@@ -74,7 +74,7 @@ class SimulatedDurability:
         self.router.submit(draft, deadline=deadline, answer=answer)
 
     def dial(self) -> None:
-        """A line to each process that answers: a new one for a new life, and for one that was silent and is back."""
+        """A stream to each process that answers: a new one for a new life, and for one that was silent and is back."""
         changed = False
         for node in self._nodes:
             stream = self._streams.get(node.name)
@@ -84,10 +84,10 @@ class SimulatedDurability:
                 self._streams[node.name] = _IngestStream(self, node)
                 changed = True
         if changed:
-            self.router.changed(self._streams)
+            self.router.set_streams(self._streams)
         if not self._streams and not self._dialling:
             self._dialling = True
-            self._loop.call_later(limits.RPC_REDIAL_S, self._redial, context=self._process.context)
+            self._loop.call_later(limits.GRPC_REDIAL_S, self._redial, context=self._process.context)
 
     def _redial(self) -> None:
         self._dialling = False
@@ -97,7 +97,7 @@ class SimulatedDurability:
         """What was under way on it stays without an answer: one failure of that process, however much it was."""
         if self._streams.get(stream.node.name) is stream:
             del self._streams[stream.node.name]
-            self.router.changed(self._streams)
+            self.router.set_streams(self._streams)
         if stream.unanswered:
             self.router.failed(stream.node.name)
         stream.end()
@@ -196,11 +196,11 @@ class _IngestStream:
         self._last = 0.0
         self._checking = False
         self._missed_pings = 0
-        self._late = False
+        self._deadline_missed = False
 
-    def put(self, sending: Sending) -> None:
-        sending.line = self
-        send = _StreamSend(self._remote, self, sending)
+    def put(self, pending: PendingSend) -> None:
+        pending.stream = self
+        send = _StreamSend(self._remote, self, pending)
         self.unanswered[send] = None
         self._schedule_liveness_check()
         fault = self._faults.draw_fault(WireKind.RPC, "submit", self._loop.time())
@@ -211,21 +211,21 @@ class _IngestStream:
             self._loop.call_at(self._last, self._next, context=self._loop.world.context)
 
     def answered(self, send: "_StreamSend", outcome: Receipt | SeriatimError) -> None:
-        self._late = False
+        self._deadline_missed = False
         self._remote.router.answered(self.node.name)
         self.settled(send)
-        send.sending.finish(outcome)
+        send.pending.finish(outcome)
 
     def settled(self, send: "_StreamSend") -> None:
         self.unanswered.pop(send, None)
 
-    def late(self) -> None:
-        self._late = True
+    def deadline_missed(self) -> None:
+        self._deadline_missed = True
 
     def end(self) -> None:
         left, self.unanswered = self.unanswered, {}
         for send in left:
-            send.sending.finish(OutcomeUnknown("the durability plane was lost on the way; retry with the same id"))
+            send.pending.finish(OutcomeUnknown("the durability plane was lost on the way; retry with the same id"))
 
     def _next(self) -> None:
         self._waiting.pop(0)()
@@ -233,17 +233,17 @@ class _IngestStream:
     def _deliver(self, send: "_StreamSend") -> None:
         node = self.node
         if node.process is self.life and node.up and node.process is not None and node.ingest is not None:
-            ingest, inbox, sending = node.ingest, node.inbox, send.sending
+            ingest, inbox, pending = node.ingest, node.inbox, send.pending
             if node.answers_nothing:
                 return
             send.taken_by(node.process)
-            inbox.append(lambda: ingest.submit(sending.draft, deadline=sending.deadline, answer=send.respond))
+            inbox.append(lambda: ingest.submit(pending.draft, deadline=pending.deadline, answer=send.respond))
             node.process.call_soon(lambda: inbox.popleft()())  # first in, first out, also when callbacks are shuffled
 
     def _schedule_liveness_check(self) -> None:
         if not self._checking:
             self._checking = True
-            self._loop.call_later(limits.RPC_PING_S, self._check_liveness, context=self._remote._process.context)
+            self._loop.call_later(limits.GRPC_PING_S, self._check_liveness, context=self._remote._process.context)
 
     def _check_liveness(self) -> None:
         self._checking = False
@@ -252,46 +252,46 @@ class _IngestStream:
             self._missed_pings += 1
         else:
             self._missed_pings = 0
-        if self._late:
-            self._late = False
+        if self._deadline_missed:
+            self._deadline_missed = False
             self._remote.router.failed(self.node.name)
         # The kernel of a process that dies hangs up for it; the one of a machine that dies does not.
-        if self._missed_pings > limits.RPC_PINGS_UNHEARD_MAX or (dead and self._faults.even_chance()):
+        if self._missed_pings > limits.GRPC_PINGS_UNANSWERED_MAX or (dead and self._faults.even_chance()):
             self._remote.stream_lost(self)
             self._remote.dial()
             return
-        self.unanswered = {send: None for send in self.unanswered if not send.sending.answered}
+        self.unanswered = {send: None for send in self.unanswered if not send.pending.answered}
         if self.unanswered:
             self._schedule_liveness_check()
 
 
 class _StreamSend:
-    """A draft on a line."""
+    """A draft on a stream."""
 
-    __slots__ = ("_remote", "_stream", "decided", "sending", "silent")
+    __slots__ = ("_remote", "_stream", "decided", "pending", "silent")
 
-    def __init__(self, remote: SimulatedDurability, stream: _IngestStream, sending: Sending) -> None:
+    def __init__(self, remote: SimulatedDurability, stream: _IngestStream, pending: PendingSend) -> None:
         self._remote = remote
         self._stream = stream
-        self.sending = sending
+        self.pending = pending
         self.silent = False
         self.decided = False
 
     def taken_by(self, ingest: Process) -> None:
         """The plane has it now, and owes an answer by the deadline."""
         loop = self._remote._loop
-        at = max(self.sending.deadline, loop.time()) + DEADLINE_SLACK_S
+        at = max(self.pending.deadline, loop.time()) + DEADLINE_SLACK_S
         loop.call_at(at, self._overdue, ingest, loop.time(), context=loop.world.context)
 
     def _overdue(self, ingest: Process, since: float) -> None:
         """A process that stood still meanwhile may be late."""
         if not self.decided and ingest.alive and not ingest.paused and ingest.resumed_at < since:
-            self._remote._history.send_overdue(self.sending.draft)
+            self._remote._history.send_overdue(self.pending.draft)
 
     def respond(self, outcome: Receipt | SeriatimError) -> None:
         """In the ingest process: the answer begins its way back."""
         self.decided = True
-        self._remote._history.send_answered(self.sending.draft, outcome)
+        self._remote._history.send_answered(self.pending.draft, outcome)
         if not self.silent:
             loop, process = self._remote._loop, self._remote._process
             delay = self._remote._faults.delay(WireKind.RPC)

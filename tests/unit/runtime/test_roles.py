@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from seriatim.domain import limits
-from seriatim.engines.grpc.durability import RpcDurability
+from seriatim.engines.grpc.durability import GrpcDurability
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.keys.key_folder import KeyFolder
 from seriatim.runtime.config.roles import ALL_ROLES, ProcessRole
@@ -70,7 +70,7 @@ async def test_a_gateway_holds_neither_the_store_nor_the_event_log(tmp_path: Pat
     assert isinstance(engines, DistributedEngineSet)
     assert engines._dynamo is None
     assert engines._cluster is None
-    assert isinstance(engines.remote, RpcDurability)
+    assert isinstance(engines.remote, GrpcDurability)
 
 
 async def test_ingest_holds_no_directory_and_needs_no_keys(tmp_path: Path) -> None:

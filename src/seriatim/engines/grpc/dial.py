@@ -1,4 +1,4 @@
-"""How a process is reached by gRPC and how it lets others in: options, TLS and the shared token."""
+"""How a process reaches another by gRPC and checks who calls it: channel options, mutual TLS and the shared token."""
 
 import hmac
 from collections.abc import Sequence
@@ -9,44 +9,44 @@ import msgspec
 from seriatim.domain import limits
 from seriatim.engines.grpc.wire import TOKEN
 
-Options = Sequence[tuple[str, int | str]]
+ChannelOptions = Sequence[tuple[str, int | str]]
 
-_COMMON: Options = (
-    ("grpc.max_receive_message_length", limits.RPC_MESSAGE_BYTES_MAX),
-    ("grpc.max_send_message_length", limits.RPC_MESSAGE_BYTES_MAX),
+_COMMON: ChannelOptions = (
+    ("grpc.max_receive_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", limits.GRPC_MESSAGE_BYTES_MAX),
 )
-CLIENT_OPTIONS: Options = (
+CLIENT_OPTIONS: ChannelOptions = (
     *_COMMON,
-    ("grpc.enable_retries", 0),  # repeating is ours to decide: a hidden second attempt would come out of order
+    ("grpc.enable_retries", 0),  # a hidden second attempt would arrive out of order
     ("grpc.enable_http_proxy", 0),
-    ("grpc.use_local_subchannel_pool", 1),  # a process that is dialled again is dialled anew
+    ("grpc.use_local_subchannel_pool", 1),  # a second dial opens a new connection
 )
-SERVER_OPTIONS: Options = (
+SERVER_OPTIONS: ChannelOptions = (
     *_COMMON,
-    ("grpc.so_reuseport", 0),  # a port that another server has is an error, and not half of the gateways
-    ("grpc.keepalive_time_ms", 30_000),  # a gateway whose machine is gone says no goodbye
+    ("grpc.so_reuseport", 0),  # a port in use is an error; shared, it would get half of the gateways
+    ("grpc.keepalive_time_ms", 30_000),  # a gateway whose machine fails closes nothing
     ("grpc.keepalive_timeout_ms", 10_000),
 )
 
 
-class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """Mutual: both sides show a certificate of the same authority. PEM, as read from their files."""
+class MutualTls(msgspec.Struct, frozen=True, kw_only=True):
+    """Both sides show a certificate of the same authority. PEM, as read from their files."""
 
     ca: bytes
     cert: bytes
     key: bytes
 
     def __repr__(self) -> str:
-        return "Tls(...)"
+        return "MutualTls(...)"
 
     def server_credentials(self) -> grpc.ServerCredentials:
         return grpc.ssl_server_credentials([(self.key, self.cert)], root_certificates=self.ca, require_client_auth=True)
 
 
-class Dialer:
+class GrpcDialer:
     """Opens channels to ingest processes. `server_name`: what their certificates say, if it is not the address."""
 
-    def __init__(self, *, token: str = "", tls: Tls | None = None, server_name: str = "") -> None:
+    def __init__(self, *, token: str = "", tls: MutualTls | None = None, server_name: str = "") -> None:
         self._tls = tls
         self._options = [*CLIENT_OPTIONS]
         if server_name:
@@ -60,7 +60,7 @@ class Dialer:
         return grpc.aio.secure_channel(address, credentials, options=self._options)
 
 
-def knows_token(metadata: Sequence[tuple[str, str | bytes]], token: str) -> bool:
+def has_token(metadata: Sequence[tuple[str, str | bytes]], token: str) -> bool:
     """Takes the same time wherever the first difference is."""
     if not token:
         return True

@@ -1,4 +1,4 @@
-"""Where the ingest processes are: a list, or a name that stands for all of them."""
+"""Where the ingest processes are: a fixed list, or every address of a DNS name."""
 
 import asyncio
 import socket
@@ -6,30 +6,30 @@ from collections.abc import Sequence
 from typing import Protocol
 
 
-class Finder(Protocol):
-    async def look(self) -> Sequence[str]:
-        """Their addresses as of now. Raises `OSError` when nobody can tell."""
+class AddressSource(Protocol):
+    async def addresses(self) -> Sequence[str]:
+        """As of now. Raises `OSError` when they cannot be resolved."""
         ...
 
 
-class Listed:
-    """They are where somebody wrote that they are."""
+class StaticAddresses:
+    """The addresses of the setting."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self._addresses = tuple(dict.fromkeys(addresses))
 
-    async def look(self) -> Sequence[str]:
+    async def addresses(self) -> Sequence[str]:
         return self._addresses
 
 
-class Named:
-    """Every address of a name, on one port. Sorted and written out, so that all gateways call a process the same."""
+class DnsAddresses:
+    """Every address of a name, on one port. Numeric and sorted, so that all gateways call a process the same."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
         self._port = port
 
-    async def look(self) -> Sequence[str]:
+    async def addresses(self) -> Sequence[str]:
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         hosts = sorted({str(place[0]) for *_, place in found})

@@ -1,6 +1,6 @@
 """One stream to one ingest process, from its greeting to its end: drafts go out in batches, outcomes come back.
 
-While one batch is being written the next one gathers. A process that stands still is noticed by its silence.
+While one batch is being written the next one gathers. A process that is stuck is noticed by unanswered pings.
 """
 
 import asyncio
@@ -12,110 +12,124 @@ import msgspec
 
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.engines.grpc.pending_send import Sending
-from seriatim.engines.grpc.wire import TALK, Batch, Malformed, Send, Words, decode, encode, error_of, path
+from seriatim.engines.grpc.pending_send import PendingSend
+from seriatim.engines.grpc.wire import (
+    DRAFT_STREAM,
+    DraftBatch,
+    MalformedBytes,
+    NumberedDraft,
+    ServerBatch,
+    decode,
+    encode,
+    from_wire_error,
+    path,
+)
 from seriatim.ports.clock import Clock
 
-Call = grpc.aio.StreamStreamCall[bytes, bytes]
+StreamCall = grpc.aio.StreamStreamCall[bytes, bytes]
 
-_words = msgspec.msgpack.Decoder(Words)
-
-
-class LineBroken(Exception):
-    """Why the line ended. Whoever was unanswered is answered by now."""
+_server_batch = msgspec.msgpack.Decoder(ServerBatch)
 
 
-class Hearing(Protocol):
-    """Who keeps the line."""
+class StreamBroken(Exception):
+    """Why the stream ended."""
+
+
+class DraftStreamListener(Protocol):
+    """The owner of the stream."""
 
     def leaving(self) -> None:
-        """The other side asks us to go."""
+        """The ingest process leaves: send the next drafts elsewhere."""
         ...
 
     def answered(self) -> None:
-        """Drafts were answered, with whatever."""
+        """Drafts were answered, by a receipt or an error."""
         ...
 
     def failed(self) -> None:
-        """Drafts were not answered in time, and no other was since."""
+        """Drafts missed their deadline, and none was answered since."""
         ...
 
 
-class Line:
-    """`open`, then `run` until it raises `LineBroken`. `hearing` is told what is said and what is not."""
+class DraftStream:
+    """A `DraftSink`: `open` it, then `run` it until it raises `StreamBroken`, then `end` it."""
 
-    def __init__(self, call: Call, clock: Clock, hearing: "Hearing") -> None:
+    def __init__(self, call: StreamCall, clock: Clock, listener: DraftStreamListener) -> None:
         self._call = call
         self._clock = clock
-        self._hearing = hearing
-        self._numbers = 0
-        self._unsent: deque[tuple[int, Sending]] = deque()
-        self._unanswered: dict[int, Sending] = {}  # the unsent ones too
-        self._bell = asyncio.Event()
+        self._listener = listener
+        self._last_number = 0
+        self._unsent: deque[tuple[int, PendingSend]] = deque()
+        self._unanswered: dict[int, PendingSend] = {}  # the unsent ones too
+        self._wake = asyncio.Event()
         self._ping = False
-        self._unheard = 0
-        self._late = False
-        self._going = False
+        self._unanswered_pings = 0
+        self._deadline_missed = False
+        self._leaving = False
 
     @classmethod
     async def open(
-        cls, channel: grpc.aio.Channel, metadata: tuple[tuple[str, str], ...], clock: Clock, hearing: "Hearing"
-    ) -> "Line":
-        """Returns once the other side has greeted. Raises `LineBroken`."""
-        call: Call = channel.stream_stream(path(TALK))(metadata=metadata)
-        line = cls(call, clock, hearing)
+        cls,
+        channel: grpc.aio.Channel,
+        metadata: tuple[tuple[str, str], ...],
+        clock: Clock,
+        listener: DraftStreamListener,
+    ) -> "DraftStream":
+        """Returns once the ingest process has greeted. Raises `StreamBroken`."""
+        call: StreamCall = channel.stream_stream(path(DRAFT_STREAM))(metadata=metadata)
+        stream = cls(call, clock, listener)
         try:
-            async with asyncio.timeout(limits.RPC_DIAL_S):
-                await line._listen()
+            async with asyncio.timeout(limits.GRPC_DIAL_S):
+                await stream._receive()
         except TimeoutError:
-            raise LineBroken("it did not greet in time") from None
-        return line
+            raise StreamBroken("it did not greet in time") from None
+        return stream
 
     @property
     def unanswered(self) -> int:
         return len(self._unanswered)
 
-    def put(self, sending: Sending) -> None:
-        """Goes out after all that was put before it."""
-        sending.line = self
-        self._numbers += 1
-        self._unanswered[self._numbers] = sending
-        self._unsent.append((self._numbers, sending))
-        self._bell.set()
+    def put(self, send: PendingSend) -> None:
+        """Sends the draft after all drafts that were put before it."""
+        send.stream = self
+        self._last_number += 1
+        self._unanswered[self._last_number] = send
+        self._unsent.append((self._last_number, send))
+        self._wake.set()
 
-    def late(self) -> None:
-        """Told at the next turn, once for all, unless an answer comes before: we may have stood still ourselves."""
-        self._late = True
+    def deadline_missed(self) -> None:
+        """Reported at the next ping, once for all drafts, unless an answer comes before: this process may be slow."""
+        self._deadline_missed = True
 
     async def run(self) -> None:
-        """Until it is broken, or has nothing left to wait for after it was asked to go."""
+        """Until the stream breaks, or the ingest process leaves and every draft is answered."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._write_for_ever())
-                tasks.create_task(self._watch())
+                tasks.create_task(self._write_batches())
+                tasks.create_task(self._ping_periodically())
                 while True:
-                    await self._listen()
+                    await self._receive()
         except BaseExceptionGroup as group:
-            broken, bugs = group.split(LineBroken)
+            broken, bugs = group.split(StreamBroken)
             if broken is None or bugs is not None:
                 raise
-            raise LineBroken(str(broken.exceptions[0])) from None
+            raise StreamBroken(str(broken.exceptions[0])) from None
         finally:
             self._call.cancel()
 
     def end(self) -> None:
-        """Nothing will be heard of what is left."""
+        """Answers the drafts that are left with `OutcomeUnknown`."""
         left, self._unanswered = self._unanswered, {}
         self._unsent.clear()
-        for sending in left.values():
-            sending.finish(OutcomeUnknown("the durability plane was lost on the way; retry with the same id"))
+        for send in left.values():
+            send.finish(OutcomeUnknown("the durability plane was lost on the way; retry with the same id"))
 
     # --- out ----------------------------------------------------------------------------------------------------------
 
-    async def _write_for_ever(self) -> None:
+    async def _write_batches(self) -> None:
         while True:
-            await self._bell.wait()
-            self._bell.clear()
+            await self._wake.wait()
+            self._wake.clear()
             while self._unsent or self._ping:
                 self._ping = False
                 await self._write(self._batch())
@@ -123,15 +137,15 @@ class Line:
     def _batch(self) -> bytes:
         now, size = self._clock.monotonic(), 0
         sends: list[msgspec.Raw] = []
-        while self._unsent and size < limits.RPC_BATCH_BYTES_MAX:
-            number, sending = self._unsent.popleft()
-            if sending.answered:  # its deadline has passed while it waited here: nobody will hear of it
+        while self._unsent and size < limits.GRPC_BATCH_BYTES_MAX:
+            number, send = self._unsent.popleft()
+            if send.answered:  # its deadline has passed while it waited here
                 del self._unanswered[number]
                 continue
-            data = encode(Send(number, sending.deadline - now, sending.draft))
+            data = encode(NumberedDraft(number, send.deadline - now, send.draft))
             size += len(data)
             sends.append(msgspec.Raw(data))
-        return encode(Batch(now, tuple(sends)))
+        return encode(DraftBatch(now, tuple(sends)))
 
     async def _write(self, data: bytes) -> None:
         try:
@@ -139,57 +153,57 @@ class Line:
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
             raise _broken(error) from None
 
-    async def _watch(self) -> None:
-        """Counts turns and not seconds: if we ourselves stood still, the other side is not to blame."""
+    async def _ping_periodically(self) -> None:
+        """Counts pings and not seconds, so that a pause of this process is not taken for silence of the other."""
         while True:
-            await asyncio.sleep(limits.RPC_PING_S)
-            if self._unheard == limits.RPC_PINGS_UNHEARD_MAX:
-                raise LineBroken("it fell silent")
-            self._unheard += 1
-            if self._late:
-                self._late = False
-                self._hearing.failed()
+            await asyncio.sleep(limits.GRPC_PING_S)
+            if self._unanswered_pings == limits.GRPC_PINGS_UNANSWERED_MAX:
+                raise StreamBroken("it answered no ping")
+            self._unanswered_pings += 1
+            if self._deadline_missed:
+                self._deadline_missed = False
+                self._listener.failed()
             self._ping = True
-            self._bell.set()
+            self._wake.set()
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
-    async def _listen(self) -> None:
+    async def _receive(self) -> None:
         try:
             data = await self._call.read()
         except (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError) as error:
             raise _broken(error) from None
         if not isinstance(data, bytes):
-            raise LineBroken("it ended the stream")
+            raise StreamBroken("it ended the stream")
         try:
-            words = decode(_words, data)
-        except Malformed as error:
-            raise LineBroken(str(error)) from None
-        self._heard(words)
+            batch = decode(_server_batch, data)
+        except MalformedBytes as error:
+            raise StreamBroken(str(error)) from None
+        self._handle(batch)
 
-    def _heard(self, words: Words) -> None:
-        self._unheard = 0
-        if words.leaving and not self._going:
-            self._going = True
-            self._hearing.leaving()
-        if words.outcomes:
-            self._late = False
-            self._hearing.answered()
-        for outcome in words.outcomes:
-            sending = self._unanswered.pop(outcome.number, None)
-            if sending is None:
+    def _handle(self, batch: ServerBatch) -> None:
+        self._unanswered_pings = 0
+        if batch.leaving and not self._leaving:
+            self._leaving = True
+            self._listener.leaving()
+        if batch.outcomes:
+            self._deadline_missed = False
+            self._listener.answered()
+        for outcome in batch.outcomes:
+            send = self._unanswered.pop(outcome.number, None)
+            if send is None:
                 continue
             if outcome.receipt is not None:
-                sending.finish(outcome.receipt)
-            elif outcome.trouble is not None:
-                sending.finish(error_of(outcome.trouble))
+                send.finish(outcome.receipt)
+            elif outcome.error is not None:
+                send.finish(from_wire_error(outcome.error))
             else:
-                sending.finish(OutcomeUnknown("the durability plane gave no answer; retry with the same id"))
-        if self._going and not self._unanswered:
-            raise LineBroken("it is leaving")
+                send.finish(OutcomeUnknown("the durability plane gave no answer; retry with the same id"))
+        if self._leaving and not self._unanswered:
+            raise StreamBroken("it is leaving")
 
 
-def _broken(error: Exception) -> LineBroken:
+def _broken(error: Exception) -> StreamBroken:
     if isinstance(error, grpc.aio.AioRpcError):
-        return LineBroken(f"{error.code().name}: {error.details()}")
-    return LineBroken("it ended the stream")
+        return StreamBroken(f"{error.code().name}: {error.details()}")
+    return StreamBroken("it ended the stream")

@@ -11,52 +11,63 @@ import msgspec
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError, ServerBusy
 from seriatim.domain.message import Receipt, check_draft
-from seriatim.engines.grpc.observer import RpcObserver
-from seriatim.engines.grpc.queue_delay import Lateness
-from seriatim.engines.grpc.wire import Batch, Malformed, Outcome, Send, Words, decode, encode, trouble_of
+from seriatim.engines.grpc.observer import GrpcObserver
+from seriatim.engines.grpc.queue_delay import QueueDelay
+from seriatim.engines.grpc.wire import (
+    DraftBatch,
+    MalformedBytes,
+    NumberedDraft,
+    SendOutcome,
+    ServerBatch,
+    decode,
+    encode,
+    to_wire_error,
+)
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Durability
 
-Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+CallContext: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 
-_batch = msgspec.msgpack.Decoder(Batch)
-_send = msgspec.msgpack.Decoder(Send)
+_draft_batch = msgspec.msgpack.Decoder(DraftBatch)
+_numbered_draft = msgspec.msgpack.Decoder(NumberedDraft)
 
 
-class Conversation:
-    def __init__(self, plane: Durability, context: Context, clock: Clock, observe: RpcObserver) -> None:
+class GatewayStream:
+    """The server side of one `DraftStream`."""
+
+    def __init__(self, plane: Durability, context: CallContext, clock: Clock, observe: GrpcObserver) -> None:
         self._plane = plane
         self._context = context
         self._clock = clock
         self._observe = observe
-        self._lateness = Lateness()
-        self._outcomes: deque[Outcome] = deque()
+        self._queue_delay = QueueDelay()
+        self._outcomes: deque[SendOutcome] = deque()
         self._unanswered = 0
-        self._bell = asyncio.Event()
-        self._owes_words = True  # the first ones greet
+        self._wake = asyncio.Event()
+        self._must_write = True  # the first batch is the greeting
         self._leaving = False
-        self._heard_all = False
+        self._read_closed = False
 
     async def run(self) -> None:
-        """Until the gateway has hung up and has all its answers, or is gone."""
-        self._bell.set()
+        """Until the gateway has closed its side and has all its answers, or is lost."""
+        self._wake.set()
         writing = asyncio.create_task(self._write())
         try:
             while await self._read():
                 pass
-            self._heard_all = True
-            self._bell.set()
+            self._read_closed = True
+            self._wake.set()
             await writing
         finally:
             writing.cancel()
             await asyncio.wait((writing,))
             if not writing.cancelled():
-                writing.exception()  # it could not be written: the gateway is gone, as the reading will say
+                writing.exception()  # a failed write: the gateway is lost, which the read above reports
 
     def leave(self) -> None:
-        """Asks the gateway to go."""
-        self._leaving = self._owes_words = True
-        self._bell.set()
+        """Asks the gateway to send its next drafts elsewhere."""
+        self._leaving = self._must_write = True
+        self._wake.set()
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
@@ -66,28 +77,28 @@ class Conversation:
             return False  # the end of the stream
         now = self._clock.monotonic()
         try:
-            batch = decode(_batch, data)
-            sends = [decode(_send, each) for each in batch.sends]
-        except Malformed as error:
+            batch = decode(_draft_batch, data)
+            sends = [decode(_numbered_draft, each) for each in batch.sends]
+        except MalformedBytes as error:
             await self._context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        late_s = self._lateness.of(batch.sent_at_s, now)
-        if late_s > limits.RPC_LATE_S:
-            self._observe.late(late_s)
+        delay_s = self._queue_delay.measure(batch.sent_at_s, now)
+        if delay_s > limits.GRPC_LATE_S:
+            self._observe.delayed(delay_s)
         for send in sends:
-            self._submit(send, now + min(send.left_s, limits.PERSIST_DEADLINE_S) - late_s)
+            self._submit(send, now + min(send.left_s, limits.PERSIST_DEADLINE_S) - delay_s)
         if not sends:
-            self._owes_words = True
-            self._bell.set()
+            self._must_write = True
+            self._wake.set()
         return True
 
-    def _submit(self, send: Send, deadline: float) -> None:
+    def _submit(self, send: NumberedDraft, deadline: float) -> None:
         self._unanswered += 1
         answer = partial(self._answer, send.number)
-        if self._unanswered > limits.RPC_SENDS_MAX:
+        if self._unanswered > limits.GRPC_SENDS_MAX:
             answer(ServerBusy("too many messages wait here; retry in a second", retry_after_seconds=1))
             return
         try:
-            check_draft(send.draft)  # its gateway has; but that is another process, and perhaps of another release
+            check_draft(send.draft)  # the gateway has checked it, perhaps by the rules of another release
         except SeriatimError as refusal:
             answer(refusal)
         else:
@@ -97,19 +108,19 @@ class Conversation:
 
     def _answer(self, number: int, outcome: Receipt | SeriatimError) -> None:
         if isinstance(outcome, SeriatimError):
-            self._outcomes.append(Outcome(number, trouble=trouble_of(outcome)))
+            self._outcomes.append(SendOutcome(number, error=to_wire_error(outcome)))
         else:
-            self._outcomes.append(Outcome(number, receipt=outcome))
-        self._bell.set()
+            self._outcomes.append(SendOutcome(number, receipt=outcome))
+        self._wake.set()
 
     async def _write(self) -> None:
-        """While some words are being written the next outcomes gather."""
-        while not (self._heard_all and not self._unanswered):
-            await self._bell.wait()
-            self._bell.clear()
-            while self._outcomes or self._owes_words:
-                self._owes_words = False
-                count = min(len(self._outcomes), limits.RPC_OUTCOMES_MAX)
+        """While one batch is being written the next outcomes gather."""
+        while not (self._read_closed and not self._unanswered):
+            await self._wake.wait()
+            self._wake.clear()
+            while self._outcomes or self._must_write:
+                self._must_write = False
+                count = min(len(self._outcomes), limits.GRPC_OUTCOMES_MAX)
                 outcomes = tuple([self._outcomes.popleft() for _ in range(count)])
-                await self._context.write(encode(Words(outcomes, self._leaving)))
+                await self._context.write(encode(ServerBatch(outcomes, self._leaving)))
                 self._unanswered -= count

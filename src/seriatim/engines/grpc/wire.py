@@ -1,6 +1,7 @@
 """What travels between a gateway and an ingest process: its shapes, its names, and how it becomes bytes.
 
-MessagePack with names of fields: a release that adds a field with a default can talk to the one before it.
+MessagePack with field names: a release that adds a field with a default can talk to the one before it. Names on the
+wire, such as `Talk` and `trouble`, are fixed.
 """
 
 from collections.abc import Mapping
@@ -17,10 +18,9 @@ T = TypeVar("T")
 SERVICE = "seriatim.Durability"
 TOKEN = "seriatim-token"  # metadata of every call
 
-TALK = "Talk"
+DRAFT_STREAM = "Talk"
 READ, READ_BACK, ACKNOWLEDGE, HEADS, JOINED = "Read", "ReadBack", "Acknowledge", "Heads", "Joined"
 SESSION = "Session"
-
 
 NOTHING = msgspec.Raw(b"\xc0")
 
@@ -32,7 +32,7 @@ def path(method: str) -> str:
 # --- the stream: drafts one way, outcomes the other -------------------------------------------------------------------
 
 
-class Send(msgspec.Struct, frozen=True, omit_defaults=True):
+class NumberedDraft(msgspec.Struct, frozen=True, omit_defaults=True):
     """`left_s` instead of a deadline: two processes share no clock."""
 
     number: int
@@ -40,15 +40,15 @@ class Send(msgspec.Struct, frozen=True, omit_defaults=True):
     draft: Draft
 
 
-class Batch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Drafts in their order, and when they were written, by the gateway's clock. Without any it only says: alive."""
+class DraftBatch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Drafts in their order, and when they were written, by the gateway's clock. Without any it is a ping."""
 
     sent_at_s: float
     sends: tuple[msgspec.Raw, ...] = ()
 
 
-class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An error as `domain.errors` has it. `kind` is the name of its class."""
+class WireError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An error of `domain.errors`. `kind` is the name of its class."""
 
     kind: str
     message: str
@@ -56,32 +56,32 @@ class Trouble(msgspec.Struct, frozen=True, omit_defaults=True):
     details: Mapping[str, object] = {}
 
 
-class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A receipt or a trouble, for the send of this number."""
+class SendOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A receipt or an error, for the draft of this number."""
 
     number: int
     receipt: Receipt | None = None
-    trouble: Trouble | None = None
+    error: WireError | None = msgspec.field(default=None, name="trouble")
 
 
-class Words(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an ingest process says: the first words greet. `leaving`: send the next drafts elsewhere."""
+class ServerBatch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """From an ingest process; the first one is the greeting. `leaving`: send the next drafts elsewhere."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[SendOutcome, ...] = ()
     leaving: bool = False
 
 
-# --- calls: one question, one answer ----------------------------------------------------------------------------------
+# --- calls: one request, one result -----------------------------------------------------------------------------------
 
 
-class Read(msgspec.Struct, frozen=True):
+class ReadRequest(msgspec.Struct, frozen=True):
     user_id: str
     chat_id: str
     after: int
     limit: int
 
 
-class ReadBack(msgspec.Struct, frozen=True):
+class ReadBackRequest(msgspec.Struct, frozen=True):
     user_id: str
     chat_id: str
     before: int
@@ -89,36 +89,36 @@ class ReadBack(msgspec.Struct, frozen=True):
     limit: int
 
 
-class Acknowledge(msgspec.Struct, frozen=True):
+class AcknowledgeRequest(msgspec.Struct, frozen=True):
     user_id: str
     chat_id: str
     sequence: int
 
 
-class Heads(msgspec.Struct, frozen=True):
+class HeadsRequest(msgspec.Struct, frozen=True):
     chat_ids: tuple[str, ...]
 
 
-class Joined(msgspec.Struct, frozen=True):
+class JoinedRequest(msgspec.Struct, frozen=True):
     since: Mapping[str, str]
 
 
-class Session(msgspec.Struct, frozen=True):
+class SessionRequest(msgspec.Struct, frozen=True):
     session_id: str
 
 
-class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The value, or the trouble instead of it."""
+class CallResult(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The value, or the error instead of it."""
 
     value: msgspec.Raw = NOTHING
-    trouble: Trouble | None = None
+    error: WireError | None = msgspec.field(default=None, name="trouble")
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------
 
 
-class Malformed(Exception):
-    """These bytes were not written by a release that we can talk to."""
+class MalformedBytes(Exception):
+    """These bytes were not written by a release that this one can talk to."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -132,31 +132,31 @@ def decode(decoder: "msgspec.msgpack.Decoder[T]", data: bytes | msgspec.Raw) -> 
     try:
         return decoder.decode(data)
     except msgspec.MsgspecError as error:
-        raise Malformed("the other process speaks another language; run the same release on both") from error
+        raise MalformedBytes(
+            "the other process sends what this release cannot read; run the same release on both"
+        ) from error
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
-def trouble_of(error: SeriatimError) -> Trouble:
-    """By the nearest class that the other side can build."""
+def to_wire_error(error: SeriatimError) -> WireError:
+    """Named by the nearest class that the other side can build."""
     kind = next(each.__name__ for each in type(error).__mro__ if each.__name__ in _KINDS)
-    return Trouble(kind, error.message, error.retry_after_seconds, error.details)
+    return WireError(kind, error.message, error.retry_after_seconds, error.details)
 
 
-def error_of(trouble: Trouble) -> SeriatimError:
-    kind = _KINDS.get(trouble.kind, InternalError)
+def from_wire_error(given: WireError) -> SeriatimError:
+    kind = _KINDS.get(given.kind, InternalError)
     # Past the constructors, which differ: the details are already what they make of their arguments.
-    error = kind.__new__(kind, trouble.message)
-    SeriatimError.__init__(
-        error, trouble.message, retry_after_seconds=trouble.retry_after_seconds, details=trouble.details
-    )
+    error = kind.__new__(kind, given.message)
+    SeriatimError.__init__(error, given.message, retry_after_seconds=given.retry_after_seconds, details=given.details)
     return error
 
 
 _KINDS: Mapping[str, type[SeriatimError]] = {
     name: kind
     for name, kind in vars(errors).items()
-    # A missing counter names its chat to those who repair it; the others are only told that the chat is halted.
+    # A missing counter names its chat to counter repair; other callers only learn that the chat is halted.
     if isinstance(kind, type) and issubclass(kind, SeriatimError) and kind is not errors.CounterMissing
 }

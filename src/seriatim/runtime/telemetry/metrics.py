@@ -25,7 +25,7 @@ from seriatim.runtime.telemetry.counters import (
     MembershipCounters,
     WindowedRatio,
 )
-from seriatim.runtime.telemetry.grpc_counters import RpcCounters
+from seriatim.runtime.telemetry.grpc_counters import GrpcCounters
 from seriatim.runtime.telemetry.logs import ThrottledLogger
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -69,7 +69,7 @@ class Metrics(Collector):
         self.fanout = FanoutCounters()
         self.memberships = MembershipCounters()
         self.api = ApiCounters()
-        self.rpc = RpcCounters()
+        self.grpc = GrpcCounters()
         self.engine_counters: list[Callable[[], Iterable[EngineCounter]]] = []  # asked at every scrape
         self._instance = instance
         self._roles = roles
@@ -234,7 +234,7 @@ class Metrics(Collector):
         yield self._by("audit_events", "Events of the audit log", "event", self.api.audits)
 
     def _of_processes(self) -> Iterator[Metric]:
-        counts = self.rpc
+        counts = self.grpc
         if counts.dials:
             yield self._gauge("rpc_ingest_processes", "Ingest processes that take drafts from here", len(counts.peers))
             yield self._counter("rpc_streams_ended", "Streams to ingest processes that ended", counts.lost)

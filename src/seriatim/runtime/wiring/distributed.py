@@ -42,9 +42,9 @@ try:
     from seriatim.engines.dynamodb.request_keys import DynamoRequestKeys
     from seriatim.engines.dynamodb.store import Rows, Store
     from seriatim.engines.dynamodb.transport.client import Client
-    from seriatim.engines.grpc.dial import Dialer, Tls
-    from seriatim.engines.grpc.discovery import Finder, Listed, Named
-    from seriatim.engines.grpc.durability import RpcDurability
+    from seriatim.engines.grpc.dial import GrpcDialer, MutualTls
+    from seriatim.engines.grpc.discovery import AddressSource, DnsAddresses, StaticAddresses
+    from seriatim.engines.grpc.durability import GrpcDurability
     from seriatim.engines.grpc.server import DurabilityServer
     from seriatim.engines.kafka.cluster import Cluster, check_partitions
     from seriatim.engines.kafka.errors import NotAuthorized
@@ -86,7 +86,7 @@ _NOBODY = "nobody"  # asked for by probes: no id of ours looks like this
 
 class DistributedEngineSet(EngineSet):
     def __init__(self, settings: Settings, metrics: Metrics, clock: Clock, run_id: str) -> None:
-        self.remote: RpcDurability | None = None
+        self.remote: GrpcDurability | None = None
         self.parts: list[Part] = [("metrics", self._tick)]
         self._settings = settings
         self._metrics = metrics
@@ -168,14 +168,14 @@ class DistributedEngineSet(EngineSet):
     def listener(self, plane: DurabilityPlane, sessions: Sessions) -> IngestListener | None:
         if self._settings.rpc_address is None:
             return None
-        self._metrics.rpc.listens = True
+        self._metrics.grpc.listens = True
         return DurabilityServer(
             plane,
             sessions,
             self._clock,
             token=self._settings.rpc_token,
             tls=_tls(self._settings),
-            observe=self._metrics.rpc,
+            observe=self._metrics.grpc,
         )
 
     def operator_routes(self) -> Mapping[tuple[str, str], Handler]:
@@ -320,28 +320,28 @@ class DistributedEngineSet(EngineSet):
 
     def _dial(self) -> None:
         settings = self._settings
-        finder, name = _finder(settings.ingest)
-        dialer = Dialer(token=settings.rpc_token, tls=_tls(settings), server_name=name)
-        self.remote = remote = RpcDurability(finder, dialer, self._clock, observe=self._metrics.rpc)
-        self._metrics.rpc.dials = True
+        source, name = _address_source(settings.ingest)
+        dialer = GrpcDialer(token=settings.rpc_token, tls=_tls(settings), server_name=name)
+        self.remote = remote = GrpcDurability(source, dialer, self._clock, observe=self._metrics.grpc)
+        self._metrics.grpc.dials = True
         self.parts.append(("durability", remote.run))
 
 
-def _finder(places: Sequence[str]) -> tuple[Finder, str]:
+def _address_source(places: Sequence[str]) -> tuple[AddressSource, str]:
     """And by which name their certificates are checked, if not by their addresses."""
     if places[0].startswith(DNS):
         place = address(places[0].removeprefix(DNS))
-        return Named(place.host, place.port), place.host
-    return Listed(places), ""
+        return DnsAddresses(place.host, place.port), place.host
+    return StaticAddresses(places), ""
 
 
-def _tls(settings: Settings) -> Tls | None:
+def _tls(settings: Settings) -> MutualTls | None:
     if not settings.rpc_tls_ca:
         return None
     ca, cert, key = (
         Path(path).read_bytes() for path in (settings.rpc_tls_ca, settings.rpc_tls_cert, settings.rpc_tls_key)
     )
-    return Tls(ca=ca, cert=cert, key=key)
+    return MutualTls(ca=ca, cert=cert, key=key)
 
 
 def _topics(*names: str) -> Mapping[str, int]:

@@ -9,7 +9,7 @@ from seriatim.domain.circuit_breaker import Breaker
 from seriatim.domain.errors import BreakerOpen, OutOfTime, SeriatimError
 from seriatim.domain.message import Receipt
 from seriatim.durability.guards import StoreGuard
-from seriatim.engines.grpc.chat_router import Router
+from seriatim.engines.grpc.chat_router import ChatRouter
 from seriatim.protocol.server_session import Submit
 from seriatim.simulation.mutants.removed_rules import Patch
 
@@ -66,11 +66,11 @@ def _every_failure(self: StoreGuard, chat_id: str, breaker: Breaker, began: floa
 def failing_ingest_keeps_its_chats() -> Sequence[Patch]:
     """While the owner's breaker is open its chats are refused, though others could take them."""
 
-    def line(self: Router, chat_id: str) -> Any:
+    def stream_for(self: ChatRouter, chat_id: str) -> Any:
         if not self.ready:
             return None
         address = self._choose(chat_id, self.ready)
         wait = self._breakers[address].admit(self._clock.monotonic())
-        return self._lines[address] if wait is None else BreakerOpen("no", retry_after_seconds=wait)
+        return self._streams[address] if wait is None else BreakerOpen("no", retry_after_seconds=wait)
 
-    return [(Router, "_line", line)]
+    return [(ChatRouter, "_stream_for", stream_for)]

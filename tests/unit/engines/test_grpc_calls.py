@@ -18,9 +18,9 @@ from seriatim.domain.errors import (
 )
 from seriatim.domain.message import Message
 from seriatim.engines.grpc import wire
-from seriatim.engines.grpc.dial import Dialer
+from seriatim.engines.grpc.dial import GrpcDialer
 from seriatim.ports.durability import PrefixPage
-from tests.unit.engines.rpc_kit import SOON_S, client_of, processes, until
+from tests.unit.engines.grpc_harness import SOON_S, client_of, processes, until
 
 SESSION = Session(
     session_id="ses_1",
@@ -151,9 +151,9 @@ async def test_a_question_waits_for_somebody_to_be_there_but_not_for_ever() -> N
 
 
 async def test_one_question_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RPC_CALLS_MAX", 2)
+    monkeypatch.setattr(limits, "GRPC_CALLS_MAX", 2)
     async with processes(1) as [ingest]:
-        monkeypatch.setattr(limits, "RPC_CALLS_MAX", 1)  # the server still takes two
+        monkeypatch.setattr(limits, "GRPC_CALLS_MAX", 1)  # the server still takes two
         async with client_of([ingest]) as client:
             await until(lambda: client.ready)
             ingest.plane.stuck = asyncio.Event()
@@ -161,7 +161,7 @@ async def test_one_question_more_than_the_limit_is_refused(monkeypatch: pytest.M
             await until(lambda: ingest.plane.calls)
             with pytest.raises(ServerBusy):
                 await client.heads(["chat_1"], timeout_s=SOON_S)
-            monkeypatch.setattr(limits, "RPC_CALLS_MAX", 5)
+            monkeypatch.setattr(limits, "GRPC_CALLS_MAX", 5)
             with pytest.raises(ServerBusy):  # the stream is the other call that the server takes
                 await client.heads(["chat_1"], timeout_s=SOON_S)
             ingest.plane.stuck.set()
@@ -169,9 +169,9 @@ async def test_one_question_more_than_the_limit_is_refused(monkeypatch: pytest.M
 
 
 async def test_a_stranger_without_the_token_is_told_nothing() -> None:
-    async with processes(1, token="right") as [ingest], client_of([ingest], dialer=Dialer(token="right")) as client:
+    async with processes(1, token="right") as [ingest], client_of([ingest], dialer=GrpcDialer(token="right")) as client:
         await until(lambda: client.ready)
-        stranger = Dialer(token="wrong")
+        stranger = GrpcDialer(token="wrong")
         client._dialer.metadata = stranger.metadata
         with pytest.raises(OutcomeUnknown, match="UNAUTHENTICATED"):
             await client.heads(["chat_1"], timeout_s=SOON_S)
@@ -183,8 +183,8 @@ async def test_a_stranger_without_the_token_is_told_nothing() -> None:
 
 @pytest.mark.parametrize("kind", list(wire._KINDS.values()), ids=lambda kind: kind.__name__)
 def test_an_error_is_the_same_on_the_other_side(kind: type[SeriatimError]) -> None:
-    error = wire.error_of(wire.Trouble(kind.__name__, "why", 1.5, {"field": "content", "max_bytes": 4096}))
-    crossed = wire.error_of(wire.decode(_trouble, wire.encode(wire.trouble_of(error))))
+    error = wire.from_wire_error(wire.WireError(kind.__name__, "why", 1.5, {"field": "content", "max_bytes": 4096}))
+    crossed = wire.from_wire_error(wire.decode(_wire_error, wire.encode(wire.to_wire_error(error))))
     assert type(crossed) is kind
     assert (crossed.message, crossed.retry_after_seconds) == ("why", 1.5)
     assert crossed.details == {"field": "content", "max_bytes": 4096}
@@ -197,26 +197,26 @@ def test_every_error_of_ours_can_cross() -> None:
 
 
 def test_a_missing_counter_crosses_as_what_a_gateway_needs_to_know_of_it() -> None:
-    crossed = wire.error_of(wire.trouble_of(CounterMissing("chat_1")))
+    crossed = wire.from_wire_error(wire.to_wire_error(CounterMissing("chat_1")))
     assert type(crossed) is InternalError
     assert crossed.retry_after_seconds == 60
     assert not crossed.trips_breaker
 
 
 def test_an_error_of_a_later_release_is_an_internal_error_here() -> None:
-    assert type(wire.error_of(wire.Trouble("Sunspots", "too many"))) is InternalError
+    assert type(wire.from_wire_error(wire.WireError("Sunspots", "too many"))) is InternalError
 
 
 def test_a_field_that_a_later_release_adds_is_ignored() -> None:
-    class Newer(wire.Trouble, frozen=True):
+    class Newer(wire.WireError, frozen=True):
         colour: str = "red"
 
-    assert wire.decode(_trouble, wire.encode(Newer("NotFound", "why", colour="blue"))).kind == "NotFound"
+    assert wire.decode(_wire_error, wire.encode(Newer("NotFound", "why", colour="blue"))).kind == "NotFound"
 
 
 def test_other_bytes_are_refused_as_another_language() -> None:
-    with pytest.raises(wire.Malformed):
-        wire.decode(_trouble, b"hello")
+    with pytest.raises(wire.MalformedBytes):
+        wire.decode(_wire_error, b"hello")
 
 
-_trouble = msgspec.msgpack.Decoder(wire.Trouble)
+_wire_error = msgspec.msgpack.Decoder(wire.WireError)

@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from seriatim.domain.account import Session
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.message import Draft, Message, Receipt
-from seriatim.engines.grpc.chat_router import Choice
-from seriatim.engines.grpc.dial import Dialer, Tls
-from seriatim.engines.grpc.discovery import Finder, Listed
-from seriatim.engines.grpc.durability import RpcDurability, rendezvous
+from seriatim.engines.grpc.chat_router import ChooseAddress
+from seriatim.engines.grpc.dial import GrpcDialer, MutualTls
+from seriatim.engines.grpc.discovery import AddressSource, StaticAddresses
+from seriatim.engines.grpc.durability import GrpcDurability, rendezvous
 from seriatim.engines.grpc.server import DurabilityServer
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
@@ -104,7 +104,7 @@ class ScriptedPlane:
 class IngestProcess:
     """A server with a plane of its own. It can go and come back at its address."""
 
-    def __init__(self, *, token: str = "", tls: Tls | None = None) -> None:
+    def __init__(self, *, token: str = "", tls: MutualTls | None = None) -> None:
         self.plane = ScriptedPlane()
         self._token = token
         self._tls = tls
@@ -124,7 +124,9 @@ class IngestProcess:
 
 
 @asynccontextmanager
-async def processes(count: int, *, token: str = "", tls: Tls | None = None) -> AsyncIterator[Sequence[IngestProcess]]:
+async def processes(
+    count: int, *, token: str = "", tls: MutualTls | None = None
+) -> AsyncIterator[Sequence[IngestProcess]]:
     started = [await IngestProcess(token=token, tls=tls).start() for _ in range(count)]
     try:
         yield started
@@ -135,10 +137,13 @@ async def processes(count: int, *, token: str = "", tls: Tls | None = None) -> A
 
 @asynccontextmanager
 async def client_of(
-    where: Finder | Sequence[IngestProcess], *, dialer: Dialer | None = None, choose: Choice = rendezvous
-) -> AsyncIterator[RpcDurability]:
-    finder = Listed([each.address for each in where]) if isinstance(where, Sequence) else where
-    client = RpcDurability(finder, dialer or Dialer(), SystemClock(), choose=choose)
+    where: AddressSource | Sequence[IngestProcess],
+    *,
+    dialer: GrpcDialer | None = None,
+    choose: ChooseAddress = rendezvous,
+) -> AsyncIterator[GrpcDurability]:
+    finder = StaticAddresses([each.address for each in where]) if isinstance(where, Sequence) else where
+    client = GrpcDurability(finder, dialer or GrpcDialer(), SystemClock(), choose=choose)
     running = asyncio.create_task(client.run())
     try:
         yield client
@@ -156,7 +161,7 @@ def draft_of(text: str, *, chat_id: str = "chat_1") -> Draft:
 class Asked:
     """Sends, and what became of them in the order of the answers."""
 
-    def __init__(self, client: RpcDurability) -> None:
+    def __init__(self, client: GrpcDurability) -> None:
         self._client = client
         self.outcomes: dict[str, list[Outcome]] = {}
 

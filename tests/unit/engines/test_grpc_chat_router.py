@@ -10,27 +10,27 @@ from seriatim.domain import limits
 from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.domain.errors import BreakerOpen, OutcomeUnknown, SeriatimError
 from seriatim.domain.message import Receipt
-from seriatim.engines.grpc.chat_router import Router
-from seriatim.engines.grpc.durability import RpcDurability, rendezvous
-from seriatim.engines.grpc.pending_send import Sending
+from seriatim.engines.grpc.chat_router import ChatRouter
+from seriatim.engines.grpc.durability import GrpcDurability, rendezvous
+from seriatim.engines.grpc.pending_send import PendingSend
 from tests.support.bench import Bench, draft, simulated
-from tests.unit.engines.rpc_kit import Asked, IngestProcess, client_of, processes, until
+from tests.unit.engines.grpc_harness import Asked, IngestProcess, client_of, processes, until
 
 ONE, TWO = "ingest-1", "ingest-2"
 RECEIPT = Receipt(message_id="msg_1", sequence=1, created_at="now")
 
 
-class Script:
-    """A line that keeps what is put on it."""
+class KeepingStream:
+    """A `DraftSink` that keeps what is put into it."""
 
     def __init__(self) -> None:
-        self.taken: list[Sending] = []
+        self.taken: list[PendingSend] = []
 
-    def put(self, sending: Sending) -> None:
-        sending.line = self
-        self.taken.append(sending)
+    def put(self, send: PendingSend) -> None:
+        send.stream = self
+        self.taken.append(send)
 
-    def late(self) -> None:
+    def deadline_missed(self) -> None:
         return
 
 
@@ -40,9 +40,9 @@ class Routed:
     def __init__(self, bench: Bench) -> None:
         self.now = bench.loop.time
         self.outcomes: list[tuple[str, Receipt | SeriatimError]] = []
-        self.router = Router(bench.node().clock, rendezvous)
-        self.lines = {ONE: Script(), TWO: Script()}
-        self.router.changed(self.lines)
+        self.router = ChatRouter(bench.node().clock, rendezvous)
+        self.streams = {ONE: KeepingStream(), TWO: KeepingStream()}
+        self.router.set_streams(self.streams)
         owners = {rendezvous(f"chat_{number}", (ONE, TWO)): f"chat_{number}" for number in range(40)}
         self.chat = {address: owners[address] for address in (ONE, TWO)}
 
@@ -54,7 +54,7 @@ class Routed:
         )
 
     def taken(self) -> Mapping[str, list[str]]:
-        return {address: [each.draft.chat_id for each in line.taken] for address, line in self.lines.items()}
+        return {address: [each.draft.chat_id for each in stream.taken] for address, stream in self.streams.items()}
 
     def open(self, address: str) -> None:
         for _ in range(limits.BREAKER_FAILURES_MAX):
@@ -70,8 +70,8 @@ async def test_b2_chats_of_a_process_that_keeps_failing_go_to_another_and_come_b
         routed.send(routed.chat[ONE])
         routed.send(routed.chat[TWO])
     assert routed.taken() == {ONE: [], TWO: [routed.chat[ONE], routed.chat[TWO]] * 3}
-    for sending in routed.lines[TWO].taken:
-        sending.finish(RECEIPT)
+    for send in routed.streams[TWO].taken:
+        send.finish(RECEIPT)
     await asyncio.sleep(limits.BREAKER_OPEN_S)
     others = [f"chat_{number}" for number in range(40) if rendezvous(f"chat_{number}", (ONE, TWO)) == ONE][:3]
     for chat_id in others:
@@ -80,9 +80,9 @@ async def test_b2_chats_of_a_process_that_keeps_failing_go_to_another_and_come_b
     assert routed.taken()[TWO][-2:] == others[1:], "the others need not wait for it"
     routed.router.answered(ONE)
     assert set(routed.router.breakers().values()) == {BreakerState.CLOSED}
-    for line in routed.lines.values():
-        for sending in line.taken:
-            sending.finish(RECEIPT)
+    for stream in routed.streams.values():
+        for send in stream.taken:
+            send.finish(RECEIPT)
     routed.send(others[1])
     assert routed.taken()[ONE] == [others[0], others[1]]
 
@@ -113,7 +113,7 @@ async def test_b2_what_waits_for_a_process_that_begins_to_fail_follows_to_anothe
     routed.send(chat_id)
     routed.send(chat_id)
     assert routed.taken() == {ONE: [chat_id], TWO: []}, "sends of one chat stay together"
-    routed.lines[ONE].taken[0].finish(OutcomeUnknown("lost"))
+    routed.streams[ONE].taken[0].finish(OutcomeUnknown("lost"))
     assert routed.taken() == {ONE: [chat_id], TWO: [chat_id] * 2}
 
 
@@ -126,16 +126,16 @@ async def test_b2_what_waits_is_refused_when_the_last_process_begins_to_fail(ben
     for _ in range(1000):
         routed.send(chat_id)
     routed.open(TWO)
-    routed.lines[ONE].taken[0].finish(OutcomeUnknown("lost"))
+    routed.streams[ONE].taken[0].finish(OutcomeUnknown("lost"))
     await asyncio.sleep(0)
     assert [type(outcome) for _, outcome in routed.outcomes].count(BreakerOpen) == 1000
 
 
-# --- lines ------------------------------------------------------------------------------------------------------------
+# --- streams ----------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
-async def _two() -> AsyncIterator[tuple[RpcDurability, Asked, Mapping[str, IngestProcess], Mapping[str, str]]]:
+async def _two() -> AsyncIterator[tuple[GrpcDurability, Asked, Mapping[str, IngestProcess], Mapping[str, str]]]:
     """A client of two processes, and a chat of each by its address."""
     async with processes(2) as both, client_of(both) as client:
         await until(lambda: len(client.ready) == 2)
@@ -167,7 +167,7 @@ async def test_b2_a_lost_process_with_forty_drafts_under_way_is_one_failure() ->
 
 
 async def test_b2_a_process_lost_again_and_again_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.engines.grpc.ingest_peer.RPC_REDIAL_S", 0.01)
+    monkeypatch.setattr(limits, "GRPC_REDIAL_S", 0.01)
     async with _two() as (client, asked, ingests, chats):
         lost, _ = client.ready
         ingests[lost].plane.keeping = True
@@ -188,9 +188,9 @@ async def test_b2_a_process_lost_again_and_again_is_left_alone_for_a_while(monke
 async def test_b2_a_process_that_is_there_and_answers_nothing_loses_its_chats_to_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its pings are answered, so its line stands. Drafts that run out of time count once a turn, not each."""
-    monkeypatch.setattr(limits, "RPC_PING_S", 0.2)
-    monkeypatch.setattr(limits, "RPC_PINGS_UNHEARD_MAX", 50)  # a busy machine breaks no line
+    """Its pings are answered, so its stream stays open. Drafts that run out of time count once a second, not each."""
+    monkeypatch.setattr(limits, "GRPC_PING_S", 0.2)
+    monkeypatch.setattr(limits, "GRPC_PINGS_UNANSWERED_MAX", 50)  # a busy machine breaks no stream
     async with _two() as (client, asked, ingests, chats):
         mute, other = client.ready
         ingests[mute].plane.keeping = True
@@ -212,8 +212,8 @@ async def test_b2_a_process_that_is_there_and_answers_nothing_loses_its_chats_to
 
 
 async def test_b2_an_answer_whatever_it_says_speaks_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RPC_PING_S", 0.2)
-    monkeypatch.setattr(limits, "RPC_PINGS_UNHEARD_MAX", 50)  # a busy machine breaks no line
+    monkeypatch.setattr(limits, "GRPC_PING_S", 0.2)
+    monkeypatch.setattr(limits, "GRPC_PINGS_UNANSWERED_MAX", 50)  # a busy machine breaks no stream
     async with _two() as (client, asked, ingests, chats):
         address, _ = client.ready
         ingests[address].plane.keeping = True

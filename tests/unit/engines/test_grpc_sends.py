@@ -13,10 +13,10 @@ from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, SeriatimError, ServerBusy, ServiceUnavailable
 from seriatim.domain.message import Receipt
 from seriatim.domain.sharding import bucket, owner
-from seriatim.engines.grpc.dial import Dialer
-from seriatim.engines.grpc.discovery import Named
-from seriatim.engines.grpc.wire import SERVICE, TALK, Batch, Send, Words, encode, path
-from tests.unit.engines.rpc_kit import SOON_S, Asked, IngestProcess, client_of, draft_of, processes, until
+from seriatim.engines.grpc.dial import GrpcDialer
+from seriatim.engines.grpc.discovery import DnsAddresses
+from seriatim.engines.grpc.wire import DRAFT_STREAM, SERVICE, DraftBatch, NumberedDraft, ServerBatch, encode, path
+from tests.unit.engines.grpc_harness import SOON_S, Asked, IngestProcess, client_of, draft_of, processes, until
 
 CHATS = [f"chat_{number}" for number in range(40)]
 
@@ -201,7 +201,7 @@ async def test_a_leaving_process_takes_no_new_stream() -> None:
 
 
 async def test_one_draft_more_than_the_limit_is_refused_and_never_from_within(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RPC_SENDS_MAX", 3)
+    monkeypatch.setattr(limits, "GRPC_SENDS_MAX", 3)
     async with processes(1) as [ingest], client_of([ingest]) as client:
         await until(lambda: client.ready)
         ingest.plane.keeping = True
@@ -219,7 +219,7 @@ async def test_one_draft_more_than_the_limit_is_refused_and_never_from_within(mo
 
 
 async def test_a_process_that_stands_still_is_given_up_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RPC_PING_S", 0.05)
+    monkeypatch.setattr(limits, "GRPC_PING_S", 0.05)
     async with _mute() as address, client_of(_at(address)) as client:
         await until(lambda: client.ready)
         asked = Asked(client)
@@ -232,11 +232,11 @@ async def test_a_process_that_stands_still_is_given_up_before_the_deadline(monke
 
 async def test_drafts_that_waited_in_a_socket_while_their_process_stood_still_have_no_time_left() -> None:
     async with processes(1) as [ingest], grpc.aio.insecure_channel(ingest.address) as channel:
-        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(path(TALK))()
+        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(path(DRAFT_STREAM))()
         await call.read()
         for number, sent_at_s in ((1, 1000.0), (2, 1000.5 - 60)):  # the second took a minute longer than the first
             draft = draft_of(f"text {number}")
-            await call.write(encode(Batch(sent_at_s, (Raw(encode(Send(number, 5.0, draft))),))))
+            await call.write(encode(DraftBatch(sent_at_s, (Raw(encode(NumberedDraft(number, 5.0, draft))),))))
             await call.read()
         on_time, late = ingest.plane.left_s
         assert 4 < on_time <= 5
@@ -245,29 +245,29 @@ async def test_drafts_that_waited_in_a_socket_while_their_process_stood_still_ha
 
 
 async def test_a_quiet_line_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many short pings: a busy machine may hold back the threads of gRPC for a second, which breaks no line."""
+    """Many short pings: a busy machine may hold back the threads of gRPC for a second, which breaks no stream."""
     pings_max = 75
-    monkeypatch.setattr(limits, "RPC_PING_S", 0.02)
-    monkeypatch.setattr(limits, "RPC_PINGS_UNHEARD_MAX", pings_max)
+    monkeypatch.setattr(limits, "GRPC_PING_S", 0.02)
+    monkeypatch.setattr(limits, "GRPC_PINGS_UNANSWERED_MAX", pings_max)
     async with processes(1) as [ingest], client_of([ingest]) as client:
         await until(lambda: client.ready)
         [before] = client.ready
-        conversation = next(iter(ingest.server._conversations))
-        for _ in range(pings_max + 10):  # longer than a line without pongs would last
+        conversation = next(iter(ingest.server._streams))
+        for _ in range(pings_max + 10):  # longer than a stream without pongs would last
             await asyncio.sleep(0.02)
         assert client.ready == (before,)
-        assert next(iter(ingest.server._conversations)) is conversation
+        assert next(iter(ingest.server._streams)) is conversation
 
 
 async def test_who_does_not_know_the_token_is_not_let_in() -> None:
     async with processes(1, token="right") as [ingest]:
         for word in ("", "wrong"):
-            async with client_of([ingest], dialer=Dialer(token=word)) as client:
+            async with client_of([ingest], dialer=GrpcDialer(token=word)) as client:
                 asked = Asked(client)
                 asked.send("one", within_s=0.3)
                 await asked.all(1)
                 assert type(asked.of("one")) is ServiceUnavailable
-        async with client_of([ingest], dialer=Dialer(token="right")) as client:
+        async with client_of([ingest], dialer=GrpcDialer(token="right")) as client:
             asked = Asked(client)
             asked.send("one")
             await asked.all(1)
@@ -275,23 +275,23 @@ async def test_who_does_not_know_the_token_is_not_let_in() -> None:
 
 
 async def test_a_name_stands_for_every_process_behind_it() -> None:
-    async with processes(1) as [ingest], client_of(Named("localhost", ingest.port)) as client:
+    async with processes(1) as [ingest], client_of(DnsAddresses("localhost", ingest.port)) as client:
         await until(lambda: ingest.address in client.ready)
 
 
 async def test_processes_that_are_listed_no_more_get_no_more_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "RPC_RESOLVE_S", 0.02)
+    monkeypatch.setattr(limits, "GRPC_RESOLVE_S", 0.02)
     async with processes(2) as both:
-        finder = _Changing([each.address for each in both])
-        async with client_of(finder) as client:
+        source = _ChangingAddresses([each.address for each in both])
+        async with client_of(source) as client:
             await until(lambda: len(client.ready) == 2)
-            finder.addresses = [both[0].address]
+            source.listed = [both[0].address]
             await until(lambda: client.ready == (both[0].address,))
-            finder.failing = True
+            source.failing = True
             await asyncio.sleep(0.1)
             assert client.ready == (both[0].address,)
-            finder.failing = False
-            finder.addresses = [each.address for each in both]
+            source.failing = False
+            source.listed = [each.address for each in both]
             await until(lambda: len(client.ready) == 2)
 
 
@@ -316,31 +316,33 @@ async def test_a_port_that_is_taken_is_refused() -> None:
         await other.stop()
 
 
-class _Changing:
+class _ChangingAddresses:
     def __init__(self, addresses: Sequence[str]) -> None:
-        self.addresses = addresses
+        self.listed = addresses
         self.failing = False
 
-    async def look(self) -> Sequence[str]:
+    async def addresses(self) -> Sequence[str]:
         if self.failing:
             raise OSError("no name server")
-        return self.addresses
+        return self.listed
 
 
-def _at(address: str) -> _Changing:
-    return _Changing([address])
+def _at(address: str) -> _ChangingAddresses:
+    return _ChangingAddresses([address])
 
 
 @asynccontextmanager
 async def _mute() -> AsyncIterator[str]:
-    """Greets, and never says another word."""
+    """A server that greets and then answers nothing."""
 
-    async def talk(requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
-        await context.write(encode(Words()))
+    async def draft_stream(requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        await context.write(encode(ServerBatch()))
         await asyncio.Event().wait()
 
     server = grpc.aio.server()
-    methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {TALK: grpc.stream_stream_rpc_method_handler(talk)}
+    methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+        DRAFT_STREAM: grpc.stream_stream_rpc_method_handler(draft_stream)
+    }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

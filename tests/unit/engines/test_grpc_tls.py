@@ -12,8 +12,8 @@ from cryptography.x509.oid import NameOID
 
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.domain.message import Receipt
-from seriatim.engines.grpc.dial import Dialer, Tls
-from tests.unit.engines.rpc_kit import Asked, client_of, processes
+from seriatim.engines.grpc.dial import GrpcDialer, MutualTls
+from tests.unit.engines.grpc_harness import Asked, client_of, processes
 
 
 class _Authority:
@@ -22,12 +22,12 @@ class _Authority:
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "authority")])
         self.pem = self._certificate(self._name, self._key, is_authority=True)
 
-    def tls(self) -> Tls:
+    def tls(self) -> MutualTls:
         """For a process on this machine, which is called ingest."""
         key = ec.generate_private_key(ec.SECP256R1())
         cert = self._certificate(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ingest")]), key)
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return Tls(ca=self.pem, cert=cert, key=private)
+        return MutualTls(ca=self.pem, cert=cert, key=private)
 
     def _certificate(self, name: x509.Name, key: ec.EllipticCurvePrivateKey, *, is_authority: bool = False) -> bytes:
         now = datetime.now(UTC)
@@ -50,7 +50,7 @@ async def test_processes_of_one_authority_talk() -> None:
     authority = _Authority()
     async with processes(1, tls=authority.tls(), token="word") as [ingest]:
         for name in ("", "ingest"):
-            dialer = Dialer(token="word", tls=authority.tls(), server_name=name)
+            dialer = GrpcDialer(token="word", tls=authority.tls(), server_name=name)
             async with client_of([ingest], dialer=dialer) as client:
                 asked = Asked(client)
                 asked.send("one")
@@ -62,7 +62,7 @@ async def test_processes_of_one_authority_talk() -> None:
 async def test_strangers_are_refused(stranger: str) -> None:
     authority = _Authority()
     async with processes(1, tls=authority.tls()) as [ingest]:
-        dialer = Dialer() if stranger == "plain" else Dialer(tls=_Authority().tls())
+        dialer = GrpcDialer() if stranger == "plain" else GrpcDialer(tls=_Authority().tls())
         async with client_of([ingest], dialer=dialer) as client:
             asked = Asked(client)
             asked.send("one", within_s=0.5)
@@ -74,7 +74,7 @@ async def test_strangers_are_refused(stranger: str) -> None:
 async def test_a_server_of_another_authority_is_given_no_token() -> None:
     async with processes(1, tls=_Authority().tls()) as [ingest]:
         ours = _Authority().tls()
-        async with client_of([ingest], dialer=Dialer(token="word", tls=ours)) as client:
+        async with client_of([ingest], dialer=GrpcDialer(token="word", tls=ours)) as client:
             asked = Asked(client)
             asked.send("one", within_s=0.5)
             await asked.all(1)
