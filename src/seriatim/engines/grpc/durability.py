@@ -84,34 +84,34 @@ class GrpcDurability(Durability, History, Sessions):
     # --- calls: one request, one result -------------------------------------------------------------------------------
 
     async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
-        request = wire.ReadRequest(user_id, chat_id, after, limit)
+        request = wire.ReadCall(user_id, chat_id, after, limit)
         return await self._call(chat_id, wire.READ, request, _prefix_page, timeout_s)
 
     async def read_back(
         self, user_id: str, chat_id: str, *, before: int, after: int, limit: int, timeout_s: float
     ) -> BackPage:
-        request = wire.ReadBackRequest(user_id, chat_id, before, after, limit)
+        request = wire.ReadBackCall(user_id, chat_id, before, after, limit)
         return await self._call(chat_id, wire.READ_BACK, request, _back_page, timeout_s)
 
     async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, timeout_s: float) -> None:
-        request = wire.AcknowledgeRequest(user_id, chat_id, sequence)
+        request = wire.AcknowledgeCall(user_id, chat_id, sequence)
         await self._call(chat_id, wire.ACKNOWLEDGE, request, _nothing, timeout_s)
 
     async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
         """The first chat's process answers for all: marks are in the store, a pipeline may know newer ones."""
         if not chat_ids:
             return {}
-        return await self._call(chat_ids[0], wire.HEADS, wire.HeadsRequest(tuple(chat_ids)), _heads, timeout_s)
+        return await self._call(chat_ids[0], wire.HEADS, wire.HeadsCall(tuple(chat_ids)), _heads, timeout_s)
 
     async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
         """Any process can answer; the first user decides which one is called."""
         if not since:
             return {}
-        return await self._call(next(iter(since)), wire.JOINED, wire.JoinedRequest(dict(since)), _joined, timeout_s)
+        return await self._call(next(iter(since)), wire.JOINED, wire.JoinedCall(dict(since)), _joined, timeout_s)
 
     async def session(self, session_id: str, *, timeout_s: float) -> Session | None:
         """Without the digests of its refresh tokens, which stay with the REST edge."""
-        return await self._call(session_id, wire.SESSION, wire.SessionRequest(session_id), _session, timeout_s)
+        return await self._call(session_id, wire.SESSION, wire.SessionCall(session_id), _session, timeout_s)
 
     async def _call(
         self, key: str, method: str, request: msgspec.Struct, answer: "msgspec.msgpack.Decoder[T]", timeout_s: float

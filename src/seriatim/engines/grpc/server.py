@@ -25,7 +25,7 @@ Request = TypeVar("Request", bound=msgspec.Struct)
 CallHandler = Callable[[Request, float], Awaitable[object]]
 
 
-class DurabilityPlane(Durability, History, Protocol):
+class ServedDurability(Durability, History, Protocol):
     """What this server makes callable."""
 
 
@@ -34,7 +34,7 @@ class DurabilityServer:
 
     def __init__(
         self,
-        plane: DurabilityPlane,
+        plane: ServedDurability,
         sessions: Sessions,
         clock: Clock,
         *,
@@ -116,12 +116,12 @@ class DurabilityServer:
 
     # --- calls --------------------------------------------------------------------------------------------------------
 
-    async def _read(self, request: wire.ReadRequest, timeout_s: float) -> object:
+    async def _read(self, request: wire.ReadCall, timeout_s: float) -> object:
         return await self._plane.read(
             request.user_id, request.chat_id, after=request.after, limit=request.limit, timeout_s=timeout_s
         )
 
-    async def _read_back(self, request: wire.ReadBackRequest, timeout_s: float) -> object:
+    async def _read_back(self, request: wire.ReadBackCall, timeout_s: float) -> object:
         return await self._plane.read_back(
             request.user_id,
             request.chat_id,
@@ -131,28 +131,28 @@ class DurabilityServer:
             timeout_s=timeout_s,
         )
 
-    async def _acknowledge(self, request: wire.AcknowledgeRequest, timeout_s: float) -> object:
+    async def _acknowledge(self, request: wire.AcknowledgeCall, timeout_s: float) -> object:
         await self._plane.acknowledge(request.user_id, request.chat_id, sequence=request.sequence, timeout_s=timeout_s)
         return None
 
-    async def _heads(self, request: wire.HeadsRequest, timeout_s: float) -> object:
+    async def _heads(self, request: wire.HeadsCall, timeout_s: float) -> object:
         return await self._plane.heads(request.chat_ids, timeout_s=timeout_s)
 
-    async def _joined(self, request: wire.JoinedRequest, timeout_s: float) -> object:
+    async def _joined(self, request: wire.JoinedCall, timeout_s: float) -> object:
         return await self._plane.joined(request.since, timeout_s=timeout_s)
 
-    async def _session(self, request: wire.SessionRequest, timeout_s: float) -> object:
+    async def _session(self, request: wire.SessionCall, timeout_s: float) -> object:
         session = await self._sessions.session(request.session_id, timeout_s=timeout_s)
         return None if session is None else _without_digests(session)
 
     def _handlers(self) -> grpc.GenericRpcHandler:
         methods = {
-            wire.READ: self._call(wire.READ, wire.ReadRequest, self._read),
-            wire.READ_BACK: self._call(wire.READ_BACK, wire.ReadBackRequest, self._read_back),
-            wire.ACKNOWLEDGE: self._call(wire.ACKNOWLEDGE, wire.AcknowledgeRequest, self._acknowledge),
-            wire.HEADS: self._call(wire.HEADS, wire.HeadsRequest, self._heads),
-            wire.JOINED: self._call(wire.JOINED, wire.JoinedRequest, self._joined),
-            wire.SESSION: self._call(wire.SESSION, wire.SessionRequest, self._session),
+            wire.READ: self._call(wire.READ, wire.ReadCall, self._read),
+            wire.READ_BACK: self._call(wire.READ_BACK, wire.ReadBackCall, self._read_back),
+            wire.ACKNOWLEDGE: self._call(wire.ACKNOWLEDGE, wire.AcknowledgeCall, self._acknowledge),
+            wire.HEADS: self._call(wire.HEADS, wire.HeadsCall, self._heads),
+            wire.JOINED: self._call(wire.JOINED, wire.JoinedCall, self._joined),
+            wire.SESSION: self._call(wire.SESSION, wire.SessionCall, self._session),
             wire.DRAFT_STREAM: grpc.stream_stream_rpc_method_handler(self._draft_stream),
         }
         return grpc.method_handlers_generic_handler(wire.SERVICE, methods)

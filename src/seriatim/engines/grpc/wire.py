@@ -74,14 +74,14 @@ class ServerBatch(msgspec.Struct, frozen=True, omit_defaults=True):
 # --- calls: one request, one result -----------------------------------------------------------------------------------
 
 
-class ReadRequest(msgspec.Struct, frozen=True):
+class ReadCall(msgspec.Struct, frozen=True):
     user_id: str
     chat_id: str
     after: int
     limit: int
 
 
-class ReadBackRequest(msgspec.Struct, frozen=True):
+class ReadBackCall(msgspec.Struct, frozen=True):
     user_id: str
     chat_id: str
     before: int
@@ -89,21 +89,21 @@ class ReadBackRequest(msgspec.Struct, frozen=True):
     limit: int
 
 
-class AcknowledgeRequest(msgspec.Struct, frozen=True):
+class AcknowledgeCall(msgspec.Struct, frozen=True):
     user_id: str
     chat_id: str
     sequence: int
 
 
-class HeadsRequest(msgspec.Struct, frozen=True):
+class HeadsCall(msgspec.Struct, frozen=True):
     chat_ids: tuple[str, ...]
 
 
-class JoinedRequest(msgspec.Struct, frozen=True):
+class JoinedCall(msgspec.Struct, frozen=True):
     since: Mapping[str, str]
 
 
-class SessionRequest(msgspec.Struct, frozen=True):
+class SessionCall(msgspec.Struct, frozen=True):
     session_id: str
 
 
