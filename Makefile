@@ -52,8 +52,9 @@ engines: $(READY) ## Start real Redis, Kafka and DynamoDB Local until Ctrl-C, or
 deploy-files: $(READY) ## Write Terraform, policies and the figures about sizing anew, from the code
 	@$(BIN)/python -m tools.deploy
 
-spec: $(READY) ## Write the table of invariants in docs/spec/data.md anew, from the code
+spec: $(READY) ## Write the tables of invariants and mutants in docs again, from the code
 	@$(BIN)/python -m tools.invariants_table
+	@$(BIN)/python -m tools.mutants_table
 
 docs: $(SERVE) ## List the documentation
 	@$(BIN)/python -c "$$LIST_DOCS"

@@ -10,7 +10,7 @@ from seriatim.simulation.runner import hunt, run_one
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_loss_of_a_rule_is_noticed(name: str) -> None:
     mutant = MUTANTS[name]
-    result = hunt(mutant, seeds=range(1, mutant.budget + 1))
+    result = hunt(mutant, seeds=range(1, mutant.seeds + 1))
     assert result.caught, f"{name} ({mutant.removes}) survived {result.seeds_tried} seeds of {result.profile}"
 
 
@@ -25,6 +25,6 @@ def test_a_mutant_leaves_the_code_as_it_was(name: str) -> None:
 
 def test_the_seed_that_catches_a_mutant_is_clean_without_it() -> None:
     mutant = MUTANTS["naive-gateway"]
-    caught = hunt(mutant, seeds=range(1, mutant.budget + 1)).caught_by
+    caught = hunt(mutant, seeds=range(1, mutant.seeds + 1)).caught_by
     assert caught is not None
     assert run_one(caught.seed, profile=mutant.profile).violations == ()

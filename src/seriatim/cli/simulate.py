@@ -12,8 +12,9 @@ from rich.console import Console
 
 from seriatim.simulation import report
 from seriatim.simulation.faults.profiles import MIXED, PROFILES
+from seriatim.simulation.mutants.mutant import Mutant
 from seriatim.simulation.results import MutantResult, RunSummary
-from seriatim.simulation.runner import WORLD, Mutant, cores, empty_loop_events_per_s, hunt, known_mutants, run_one
+from seriatim.simulation.runner import WORLD, cores, empty_loop_events_per_s, hunt, known_mutants, run_one
 from seriatim.simulation.runner import run_seeds as run_many
 from seriatim.simulation.trace import Keep, Trace
 
@@ -156,7 +157,7 @@ def _hunt(
     each_s = None if seconds is None else seconds / len(mutants)
     results: list[MutantResult] = []
     for mutant in mutants:
-        given = range(1, mutant.budget + 1) if seeds is None else seeds
+        given = range(1, mutant.seeds + 1) if seeds is None else seeds
         with _progress(screen, f"mutant {mutant.name}", given, each_s) as progress:
             results.append(
                 hunt(

@@ -9,11 +9,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import AbstractContextManager
 from random import Random
 from typing import Protocol, cast
 
 from seriatim.simulation.loop import SimulatedLoop, describe_error
+from seriatim.simulation.mutants.mutant import Mutant
 from seriatim.simulation.results import MutantResult, RunSummary, ScheduleResult, Violation
 from seriatim.simulation.trace import Trace
 
@@ -27,20 +27,6 @@ class RunSchedule(Protocol):
     """What the world offers. A violation is a result, not an exception."""
 
     def __call__(self, seed: int, *, profile: str, mutant: str | None, trace: Trace | None) -> ScheduleResult: ...
-
-
-class Mutant(Protocol):
-    """A rule taken out of the system, to see whether the checks notice. `budget`: seeds within which they must."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def removes(self) -> str: ...
-    @property
-    def budget(self) -> int: ...
-    @property
-    def profile(self) -> str: ...
-    def apply(self) -> AbstractContextManager[object]: ...
 
 
 Progress = Callable[[RunSummary], None]

@@ -1,1 +1,1 @@
-"""The system with one rule removed, once per rule: each must be caught."""
+"""The system with one rule removed, once per rule, by plane. Each mutant must be caught."""

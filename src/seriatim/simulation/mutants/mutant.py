@@ -1,25 +1,36 @@
-"""One rule taken out of the system, for the length of a schedule."""
+"""One rule removed from the system, for the length of a schedule."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
 
-from seriatim.simulation.mutants.removed_rules import Patch
+Patch = tuple[object, str, object]  # an owner, the name of its attribute, and the value that replaces it
+SEEDS_MAX = 2000
 
 
 class Mutant(msgspec.Struct, frozen=True, kw_only=True):
-    """`hole`: the story of docs/spec/delivery.md#the-holes that it retells."""
+    """The checks must notice it within `seeds` seeds of its profile.
+
+    `removes` is the rule that the patches remove. `hole` is the row of docs/spec/delivery.md#the-holes that the rule
+    closes.
+    """
 
     name: str
     removes: str
     hole: str
     patches: Callable[[], Sequence[Patch]]
-    profile: str = "mixed"
-    budget: int = 2000
+    profile: str
+    seeds: int
+
+    @property
+    def plane(self) -> str:
+        """Named by the module that declares it."""
+        return self.patches.__module__.rpartition(".")[2].replace("_", " ")
 
     @contextmanager
     def apply(self) -> Iterator[None]:
+        """Replaces named functions of the real code, and puts them back at the end."""
         before: list[Patch] = []
         try:
             for owner, name, replacement in self.patches():
@@ -29,3 +40,15 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
         finally:
             for owner, name, original in reversed(before):
                 setattr(owner, name, original)
+
+
+def removes(
+    rule: str, *, hole: str, profile: str = "mixed", seeds: int = SEEDS_MAX
+) -> Callable[[Callable[[], Sequence[Patch]]], Mutant]:
+    """Declares the mutant whose patches the function returns. `no_sealing` is the mutant `no-sealing`."""
+
+    def declare(patches: Callable[[], Sequence[Patch]]) -> Mutant:
+        name = patches.__name__.replace("_", "-")
+        return Mutant(name=name, removes=rule, hole=hole, patches=patches, profile=profile, seeds=seeds)
+
+    return declare

@@ -1,4 +1,4 @@
-"""More rules taken out: those that keep a fault where it is (H26)."""
+"""Mutants of the circuit breakers and the chat router: a fault stays where it is."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,11 +11,17 @@ from seriatim.domain.message import Receipt
 from seriatim.durability.guards import StoreGuard
 from seriatim.engines.grpc.chat_router import ChatRouter
 from seriatim.protocol.server_session import Submit
-from seriatim.simulation.mutants.removed_rules import Patch
+from seriatim.simulation.mutants.mutant import Patch, removes
 
 
+@removes("a probe that succeeds closes the breaker", hole="H23", profile="events")
+def breaker_never_closes() -> Sequence[Patch]:
+    return [(Breaker, "succeeded", lambda self, now: None)]
+
+
+@removes("a failure is a call of one dependency, not a draft of the gateway", hole="H26", profile="local", seeds=100)
 def one_breaker_per_gateway() -> Sequence[Patch]:
-    """As it was: a gateway counts the failed drafts of all chats, and successes do not matter."""
+    """A gateway counts the failed drafts of all chats, and successes do not matter."""
     breakers: WeakKeyDictionary[object, Breaker] = WeakKeyDictionary()
     submit, submitted = Sends.submit, Sends._submitted
 
@@ -39,6 +45,7 @@ def one_breaker_per_gateway() -> Sequence[Patch]:
     return [(Sends, "submit", refusing), (Sends, "_submitted", counting)]
 
 
+@removes("a success forgets the failures before it", hole="H26", profile="local", seeds=100)
 def successes_forgive_nothing() -> Sequence[Patch]:
     """The failures of one chat add up among the successes of all others."""
     succeeded = Breaker.succeeded
@@ -50,12 +57,14 @@ def successes_forgive_nothing() -> Sequence[Patch]:
     return [(Breaker, "succeeded", deciding)]
 
 
+@removes("one chat's failed calls alone do not open the store's breaker", hole="H26", profile="local", seeds=100)
 def one_chat_opens_the_breaker() -> Sequence[Patch]:
     return [(StoreGuard, "_failed", _every_failure)]
 
 
+@removes("a chat that ran out of time says nothing about the store", hole="H26", profile="local", seeds=100)
 def lack_of_time_trips() -> Sequence[Patch]:
-    """Without the rule that one chat alone shuts no door, which would hide it."""
+    """Also without the rule that one chat alone opens no breaker, which would hide this one."""
     return [(OutOfTime, "trips_breaker", True), (StoreGuard, "_failed", _every_failure)]
 
 
@@ -63,6 +72,7 @@ def _every_failure(self: StoreGuard, chat_id: str, breaker: Breaker, began: floa
     breaker.failed(self._clock.monotonic(), since=began)
 
 
+@removes("chats of an ingest that keeps failing go to another one", hole="H26", profile="local", seeds=100)
 def failing_ingest_keeps_its_chats() -> Sequence[Patch]:
     """While the owner's breaker is open its chats are refused, though others could take them."""
 
