@@ -85,16 +85,16 @@ async def counted(data: Path, people: People, *, connections: int, chat: int, de
     settings = Settings(env="test", port=0, internal="127.0.0.1:0", data=str(data), log_format="json")
     server = await assemble(settings, instance="counted")
     await server.start()
-    gateway, front = server.roles.gateway, server._fronts.public
+    gateway, listener = server.roles.gateway, server._listeners.public
     assert gateway is not None
-    assert front is not None
+    assert listener is not None
     chats = people.pairs if chat == 2 else people.tens
     expires_at_ms = int(time.time() + CLIENT_S) * 1000
     lines, everybody = Lines(), list[Line]()
     for number in range(connections):
         chat_id = chats[number // chat]
         line = Line(lines, chat_id)
-        socket = line.socket = WebSocket(cast(asyncio.Transport, line), front._door)
+        socket = line.socket = WebSocket(cast(asyncio.Transport, line), listener._state)
         user_id = people.persons[number].user_id
         identity = ClientIdentity(
             user_id=user_id, device_id=f"device_{number}", session_id="sess_bench", token_expires_at_ms=expires_at_ms

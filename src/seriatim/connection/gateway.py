@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Mapping, Sequence
 
 from seriatim.connection.drain import drain
 from seriatim.connection.gap_timer import GapTimer
+from seriatim.connection.gateway_context import GatewayContext, OpenBreakers
 from seriatim.connection.head_probe import HeadProbe
-from seriatim.connection.new_chats import NewChatProbe
+from seriatim.connection.new_chat_probe import NewChatProbe
 from seriatim.connection.observer import GatewayObserver
 from seriatim.connection.registrations import Registrations, is_older
-from seriatim.connection.services import GatewayContext, OpenBreakers
 from seriatim.connection.session.chat_cursor import PushedMessage
 from seriatim.connection.session.connection import Connection
 from seriatim.connection.socket import ClientIdentity, Socket
@@ -29,10 +29,9 @@ _CLOSE_REASONS = {reason.value: reason for reason in CloseReason}
 
 
 class Gateway:
-    """`gateway_id` is fresh per process start. Use: `start`, then `open` per socket, at the end `drain` and `stop`.
+    """`gateway_id` is new at every start of a process. Call `start`, then `open` per socket, then `drain` and `stop`.
 
-    `patience_turns`: how many turns of the loop a frame waits for others of its socket, to leave in one write; not when
-    only a few sockets have any, for then nothing is saved and somebody waits.
+    `flush_delay_turns`: for how many turns of the loop a frame waits for others of its socket, to leave in one write. Not while only a few sockets have frames: then the wait would save nothing.
     """
 
     def __init__(
@@ -45,7 +44,7 @@ class Gateway:
         clock: Clock,
         *,
         observe: GatewayObserver | None = None,
-        patience_turns: int = 0,
+        flush_delay_turns: int = 0,
     ) -> None:
         observe = observe or GatewayObserver()
         self.gateway_id = gateway_id
@@ -69,7 +68,7 @@ class Gateway:
             probe=self._probe,
             new_chats=self._new_chats,
             tasks=self._tasks,
-            turn_end=FlushScheduler(patience_turns, few=limits.FLUSH_FEW_SOCKETS),
+            turn_end=FlushScheduler(flush_delay_turns, few=limits.FLUSH_FEW_SOCKETS),
             observe=observe,
         )
         self._arrivals = 0
@@ -77,7 +76,7 @@ class Gateway:
         self._resumed = asyncio.Event()
         self._empty = asyncio.Event()
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- life ---------------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Subscribes, so that the first connection misses nothing, and begins to renew and to probe."""
@@ -123,7 +122,7 @@ class Gateway:
         """Sends were refused because a dependency keeps failing, and the time they were told to wait is not over."""
         return self._services.breakers.any
 
-    # --- connections -------------------------------------------------------------------------------------------------
+    # --- connections --------------------------------------------------------------------------------------------------
 
     async def open(self, socket: Socket, identity: ClientIdentity) -> Connection:
         """`accept`, then `establish`, for callers whose socket is silent until it was greeted."""
@@ -209,7 +208,7 @@ class Gateway:
             connected_at=iso(connection.connected_at_ms),
         )
 
-    # --- pushes ------------------------------------------------------------------------------------------------------
+    # --- pushes -------------------------------------------------------------------------------------------------------
 
     def received(self, envelopes: Sequence[PushEnvelope]) -> None:
         """Sorted by connection, so that each is asked once for all it gets. A message is encoded once for everybody."""
@@ -251,7 +250,7 @@ class Gateway:
         self._subscribed = standing
         self._observe.subscription(standing)
 
-    # --- what repeats ------------------------------------------------------------------------------------------------
+    # --- what repeats -------------------------------------------------------------------------------------------------
 
     async def _keep_registered(self) -> None:
         while True:

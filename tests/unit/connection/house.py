@@ -19,7 +19,7 @@ from websockets.typing import Subprotocol
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.listener.admission import Admission
 from seriatim.connection.listener.server import Listener
-from seriatim.connection.listener.state import ASGIApp, Event, Receive, Scope, Send
+from seriatim.connection.listener.state import ASGIApp, Event, Receive, Scope, Send, WebSocketEndpoint
 from seriatim.connection.observer import ListenerObserver
 from seriatim.connection.session.connection import Connection
 from seriatim.domain.addresses import Network
@@ -182,7 +182,8 @@ class House:
             origins=origins,
             trusted_proxies=trusted_proxies,
         )
-        self.front = Listener(self.gateway, app or hello, admission, self.clock, observe=self.seen)
+        endpoint = WebSocketEndpoint(self.gateway, admission, self.clock, observe=self.seen)
+        self.listener = Listener(app or hello, self.clock, websocket=endpoint, observe=self.seen)
         self.port = 0
         self._peers: list[Peer] = []
         for user_id in (ANN, BOB):
@@ -197,12 +198,12 @@ class House:
 
     async def open(self, *, tls: ssl.SSLContext | None = None) -> None:
         await self.gateway.start()
-        ((_, self.port),) = await self.front.serve("127.0.0.1", 0, ssl=tls)
+        ((_, self.port),) = await self.listener.serve("127.0.0.1", 0, ssl=tls)
 
     async def close(self) -> None:
         for peer in self._peers:
             await peer.end()
-        await self.front.close()
+        await self.listener.close()
         await self.gateway.stop()
         await self.ingest.drain()
 

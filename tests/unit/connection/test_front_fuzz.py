@@ -86,7 +86,7 @@ async def feed(data: list[bytes], *, end: bool) -> None:
     home = House(sloppy, clock=FakeClock())
     await home.gateway.start()
     transport = Memory()
-    transport.protocol = home.front.protocol_factory()
+    transport.protocol = home.listener.protocol_factory()
     transport.protocol.connection_made(transport)
     for piece in data:
         for _ in range(100):
@@ -102,7 +102,7 @@ async def feed(data: list[bytes], *, end: bool) -> None:
     assert isinstance(transport.protocol, asyncio.Protocol)
     if end and not transport.closed and not transport.protocol.eof_received():
         transport.close()
-    await home.front.close()
+    await home.listener.close()
     await home.gateway.stop()
     await home.ingest.drain()
     assert transport.closed

@@ -6,7 +6,7 @@ import base64
 import pytest
 from websockets.asyncio.client import connect
 
-from seriatim.connection.listener import attempts
+from seriatim.connection.listener.admission import FixedWindowLimiter
 from seriatim.domain import limits
 from seriatim.domain.addresses import parse_networks
 from tests.unit.connection.house import (
@@ -344,11 +344,11 @@ async def test_a_socket_that_ends_during_the_handshake_leaves_nothing_behind(cut
         if cut_by == "client":
             peer.writer.transport.abort()
         else:
-            home.front._door.cut()
+            home.listener._state.abort_all()
             assert await peer.rest() == b""
         await peer.close()
         go.set()
-        await until(lambda: not home.front._door.tasks._tasks)
+        await until(lambda: not home.listener._state.tasks._tasks)
         await until(lambda: not home.gateway.connections)
 
 
@@ -356,7 +356,7 @@ async def test_a_socket_that_ends_during_the_handshake_leaves_nothing_behind(cut
 
 
 def test_a_window_begins_with_the_first_attempt_and_ends_after_a_minute() -> None:
-    table = attempts.FixedWindowLimiter(2)
+    table = FixedWindowLimiter(2)
     assert [table.add("a", now) for now in (0.0, 50.0)] == [None, None]
     assert table.add("a", 59.5) == 1
     assert [table.add("a", now) for now in (60.0, 100.0)] == [None, None]
@@ -366,7 +366,7 @@ def test_a_window_begins_with_the_first_attempt_and_ends_after_a_minute() -> Non
 
 def test_the_table_of_attempts_is_bounded_and_forgets_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "ATTEMPT_KEYS_MAX", 2)
-    table = attempts.FixedWindowLimiter(1)
+    table = FixedWindowLimiter(1)
     for now, key in enumerate(("a", "b", "c")):
         assert table.add(key, float(now)) is None
     assert table.add("b", 3.0) is not None

@@ -252,7 +252,7 @@ async def test_the_application_hears_of_a_client_that_went_away() -> None:
     async with house(app) as home:
         peer = await home.dial()
         peer.send(GET)
-        await until(lambda: bool(home.front._door.tasks._tasks))
+        await until(lambda: bool(home.listener._state.tasks._tasks))
         peer.writer.transport.abort()
         await until(lambda: heard == ["http.disconnect"])
         await peer.close()

@@ -216,7 +216,7 @@ async def test_one_connection_too_many_is_503(monkeypatch: pytest.MonkeyPatch) -
         assert (await third.answer()).status == 503
         await third.close()
         await first.close()
-        await until(lambda: home.front._door.http_connections == 1)
+        await until(lambda: home.listener._state.http_connections == 1)
         second.send(GET)
         assert (await second.answer()).status == 200
         assert (await home.ask(GET)).status == 200
@@ -229,7 +229,7 @@ async def test_one_connection_too_many_is_503(monkeypatch: pytest.MonkeyPatch) -
 @on_both_loops
 async def test_while_draining_http_is_served_and_told_to_go_elsewhere() -> None:
     async with house() as home:
-        await home.front.drain()
+        await home.listener.drain()
         got = await home.ask(GET)
         assert (got.status, got.headers["connection"]) == (200, "close")
         assert (await home.upgrade()).status == 503
@@ -246,8 +246,8 @@ async def test_closing_answers_what_is_in_flight_and_ends_what_is_idle() -> None
     async with house(app) as home:
         busy, idle = await home.dial(), await home.dial()
         busy.send(GET)
-        await until(lambda: bool(home.front._door.tasks._tasks))
-        closing = asyncio.create_task(home.front.close())
+        await until(lambda: bool(home.listener._state.tasks._tasks))
+        closing = asyncio.create_task(home.listener.close())
         assert await idle.rest() == b""
         await idle.close()
         go.set()
@@ -261,7 +261,7 @@ async def test_closing_answers_what_is_in_flight_and_ends_what_is_idle() -> None
 
 @on_both_loops
 async def test_closing_does_not_wait_for_an_application_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "FRONT_CLOSE_S", 0.05)
+    monkeypatch.setattr(limits, "LISTENER_CLOSE_S", 0.05)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.Event().wait()
@@ -269,7 +269,7 @@ async def test_closing_does_not_wait_for_an_application_that_hangs(monkeypatch: 
     async with house(app) as home:
         peer = await home.dial()
         peer.send(GET)
-        await until(lambda: bool(home.front._door.tasks._tasks))
+        await until(lambda: bool(home.listener._state.tasks._tasks))
         async with asyncio.timeout(2):
-            await home.front.close()
+            await home.listener.close()
         await peer.close()

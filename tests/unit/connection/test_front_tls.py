@@ -36,7 +36,7 @@ async def _talk_politely(home: House, client: ssl.SSLContext) -> None:
             f'{{"type":"send_message","client_message_id":"{UUID}","chat_id":"{CHAT}","content":"{"x" * 4000}"}}'
         )
         assert (await read(socket))["type"] == "message_ack"
-        await home.front.drain()
+        await home.listener.drain()
         assert (await read(socket))["reason"] == "server_shutdown"
         await socket.wait_closed()
         assert socket.close_code == 1001

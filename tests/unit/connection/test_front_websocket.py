@@ -264,7 +264,7 @@ async def test_a_client_that_vanishes_is_forgotten_once() -> None:
 @on_both_loops
 async def test_the_reason_of_a_close_stands_in_the_last_frame_and_in_the_close_frame() -> None:
     async with house() as home, home.client() as socket:
-        await home.front.drain()
+        await home.listener.drain()
         closing = await read(socket)
         assert (closing["type"], closing["reason"]) == ("connection_closing", "server_shutdown")
         with pytest.raises(ConnectionClosed):
@@ -279,7 +279,7 @@ async def test_a_peer_that_does_not_answer_the_close_is_cut(monkeypatch: pytest.
         peer = await home.dial()
         peer.send(handshake())
         await peer.reader.readuntil(b"connection_established")
-        await home.front.drain()
+        await home.listener.drain()
         with suppress(ConnectionResetError):  # a plain end of the stream is as good
             await peer.rest()
         assert home.seen.timeouts == ["close"]

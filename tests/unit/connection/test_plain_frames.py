@@ -10,7 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seriatim.connection.listener.state import ListenerState
-from seriatim.connection.listener.ws_socket import WebSocket, frame_size
+from seriatim.connection.listener.ws_frames import frame_size
+from seriatim.connection.listener.ws_socket import WebSocket
 from seriatim.connection.session.chat_cursor import ChatCursor, QueuedPush, ReorderBuffer
 from seriatim.connection.session.connection import Connection
 from seriatim.connection.task_group import FlushScheduler
@@ -118,15 +119,15 @@ class Heard:
 
     def write_eof(self) -> None: ...
 
-    def enter(self, link: object) -> None: ...
+    def add(self, socket: object) -> None: ...
 
-    def leave(self, link: object) -> None: ...
+    def remove(self, socket: object) -> None: ...
 
 
 async def heard(pieces: Sequence[bytes], *, strange: bool) -> Heard:
     found = Heard()
     socket = WebSocket(cast(asyncio.Transport, found), cast(ListenerState, found))
-    socket._strange = strange
+    socket._use_codec = strange
     socket.attach(cast(Connection, found), b"")
     for piece in pieces:
         if piece:

@@ -3,11 +3,12 @@
 Refusals are docs/spec/websocket.md#handshake. Nothing here is logged: a handshake is made of secrets.
 """
 
+import math
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from seriatim.connection.listener.attempts import FixedWindowLimiter
 from seriatim.connection.listener.handshake import (
     HandshakeRefused,
     check_device,
@@ -27,10 +28,10 @@ from seriatim.ports.tokens import Authenticator
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Who connects, and the headers of the 101."""
+    """The client that connects, and the headers of the 101."""
 
     identity: ClientIdentity
-    answer: Headers
+    response_headers: Headers
 
 
 class Admission:
@@ -54,34 +55,34 @@ class Admission:
         self._trusted = tuple(trusted_proxies)
         self._by_address = FixedWindowLimiter(limits.ATTEMPTS_PER_ADDRESS_MAX)
         self._by_user = FixedWindowLimiter(limits.CONNECTS_PER_USER_MAX)
-        self._arriving: dict[str, dict[str, int]] = {}  # user -> device -> handshakes that are not registered yet
+        self._handshakes: dict[str, dict[str, int]] = {}  # user -> device -> admitted, and not registered yet
 
     async def admit(self, request: Request) -> Admitted:
         """Raises `HandshakeRefused`. Call `release` for an admitted client once it is registered, or gone."""
         try:
             self._check_address(request)
-            offer = parse_handshake(request)
+            handshake = parse_handshake(request)
             check_origin(request, self._origins)
-            claims = self.authenticator.verify(offer.token)
-            device_id = check_device(offer.device_id, claims)
+            claims = self.authenticator.verify(handshake.token)
+            device_id = check_device(handshake.device_id, claims)
             await self.authenticator.check_revoked(claims, timeout_s=limits.HANDSHAKE_TIMEOUT_S)
             identity = _identity(claims, device_id)
             connected = await self._connected(identity.user_id)
         except SeriatimError as error:
             raise refusal_of(error) from None
         self._check_user(identity, connected)
-        devices = self._arriving.setdefault(identity.user_id, {})
+        devices = self._handshakes.setdefault(identity.user_id, {})
         devices[device_id] = devices.get(device_id, 0) + 1
-        return Admitted(identity, offer.answer)
+        return Admitted(identity, handshake.response_headers)
 
-    def settled(self, identity: ClientIdentity) -> None:
-        """The directory knows of it by now, or it is gone."""
-        devices = self._arriving[identity.user_id]
+    def release(self, identity: ClientIdentity) -> None:
+        """The connection is registered by now, or has closed."""
+        devices = self._handshakes[identity.user_id]
         devices[identity.device_id] -= 1
         if not devices[identity.device_id]:
             del devices[identity.device_id]
         if not devices:
-            del self._arriving[identity.user_id]
+            del self._handshakes[identity.user_id]
 
     def _check_address(self, request: Request) -> None:
         if self._rate_limits_off:
@@ -99,11 +100,11 @@ class Admission:
         return found.get(user_id, ())
 
     def _check_user(self, identity: ClientIdentity, connected: Sequence[Registration]) -> None:
-        """A device that comes back replaces itself, so it takes no place of another."""
+        """A device that reconnects replaces its older connection, so it does not count against itself."""
         if self._rate_limits_off:
             return
         devices = dict.fromkeys(each.device_id for each in connected)
-        devices.update(dict.fromkeys(self._arriving.get(identity.user_id, ())))
+        devices.update(dict.fromkeys(self._handshakes.get(identity.user_id, ())))
         devices.pop(identity.device_id, None)
         if len(devices) >= limits.CONNECTIONS_PER_USER_MAX:
             raise _too_many("too many devices are connected; disconnect one", int(limits.REGISTRATION_TTL_S))
@@ -124,3 +125,39 @@ def _identity(claims: Claims, device_id: str) -> ClientIdentity:
 
 def _too_many(message: str, wait_s: int) -> HandshakeRefused:
     return HandshakeRefused(429, "rate_limited", message, retry_after_s=wait_s)
+
+
+class FixedWindowLimiter:
+    """At most `limit` attempts per key within a window that begins with the first one.
+
+    In process memory, for ATTEMPT_KEYS_MAX keys: above that the oldest window is dropped. A limit against stampedes and
+    guessing, not a promise.
+    """
+
+    __slots__ = ("_limit", "_windows")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        # [end, count] per key. All windows are equally long, so ends ascend. Not a dict: those are slow at their front.
+        self._windows: OrderedDict[str, list[float]] = OrderedDict()
+
+    def add(self, key: str, now: float) -> int | None:
+        """Counts one attempt. None: allowed. Otherwise it was not counted, and this many seconds remain."""
+        self._drop_ended(now)
+        window = self._windows.get(key)
+        if window is None:
+            if len(self._windows) >= limits.ATTEMPT_KEYS_MAX:
+                self._windows.popitem(last=False)
+            self._windows[key] = [now + limits.ATTEMPTS_WINDOW_S, 1]
+            return None
+        if window[1] >= self._limit:
+            return max(1, math.ceil(window[0] - now))
+        window[1] += 1
+        return None
+
+    def _drop_ended(self, now: float) -> None:
+        while self._windows:
+            oldest = next(iter(self._windows))
+            if self._windows[oldest][0] > now:
+                return
+            del self._windows[oldest]

@@ -1,4 +1,4 @@
-"""One HTTP request and its answer: what the ASGI application is given, and how what it sends becomes bytes."""
+"""One HTTP request and its response: the scope and body for the ASGI application, and its response as bytes."""
 
 import asyncio
 from collections.abc import Iterable
@@ -11,114 +11,113 @@ from seriatim.domain import limits
 
 
 class RequestTransport(Protocol):
-    """The socket, as the request whose turn it is sees it."""
+    """The HTTP connection, as its current request sees it."""
 
     def write(self, data: bytes) -> None: ...
 
     async def drained(self) -> None:
-        """Returns when the peer has read enough, or is gone."""
+        """Returns when the write buffer has room, or the peer has disconnected."""
         ...
 
-    def expect(self, what: str, seconds: float) -> None:
-        """The peer must do this within so many seconds."""
+    def set_deadline(self, awaited: str, seconds: float) -> None:
+        """The peer must complete `awaited` within so many seconds."""
         ...
 
-    def expect_nothing(self) -> None: ...
+    def clear_deadline(self) -> None: ...
 
-    def read_on(self) -> None:
-        """There is room for more of the body."""
+    def update_reading(self) -> None:
+        """Pauses or resumes reading: `wants_body` may have changed."""
         ...
 
-    def turn_over(self, turn: object, *, keep_alive: bool) -> None: ...
+    def request_done(self, request: object, *, keep_alive: bool) -> None: ...
 
-    def cut(self) -> None: ...
+    def abort(self) -> None: ...
 
 
 class AsgiRequest:
-    """A turn on the line. The answer's head leaves together with the first piece of its body."""
+    """A `QueuedRequest`. The head of the response leaves together with the first part of its body."""
 
-    def __init__(self, request: Request, line: RequestTransport, door: ListenerState) -> None:
-        self.whole = False  # the request's body has arrived to its end
-        self.answered = False  # some of the answer has left
+    def __init__(self, request: Request, transport: RequestTransport, listener: ListenerState) -> None:
+        self.body_complete = False
+        self.response_started = False
         self._request = request
-        self._line = line
-        self._door = door
+        self._transport = transport
+        self._listener = listener
         self._chunks: list[bytes] = []
         self._buffered = 0
-        self._handed_over = False  # the application has had all of the body
-        self._gone = False
-        self._hushed = False
-        self._happened = asyncio.Event()
+        self._body_delivered = False  # the application has received all of it
+        self._disconnected = False
+        self._peer_half_closed = False
+        self._changed = asyncio.Event()
         self._status: int | None = None
         self._headers: list[tuple[bytes, bytes]] = []
-        self._left: int | None = None  # bytes of the body that the answer still owes; None: chunked, or to the end
+        self._unsent_bytes: int | None = None  # of the announced Content-Length; None: no length was announced
         self._chunked = False
-        self._complete = False
+        self._response_complete = False
         self._keep_alive = request.keep_alive
-        self._began_at = door.clock.monotonic()
+        self._started_at = listener.clock.monotonic()
 
-    # --- the line reports ---------------------------------------------------------------------------------------------
+    # --- the HTTP connection calls ------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        self._door.tasks.start(self._run())
+    def start(self) -> None:
+        self._listener.tasks.start(self._run())
 
-    def feed(self, data: bytes) -> None:
+    def feed_body(self, data: bytes) -> None:
         self._chunks.append(data)
         self._buffered += len(data)
-        self._happened.set()
+        self._changed.set()
 
-    def complete(self) -> None:
-        self.whole = True
-        self._happened.set()
+    def end_body(self) -> None:
+        self.body_complete = True
+        self._changed.set()
 
-    def gone(self) -> None:
-        """Nobody will read the answer; the application is told and may stop."""
-        self._gone = True
-        self._happened.set()
+    def disconnected(self) -> None:
+        self._disconnected = True
+        self._changed.set()
 
-    def hushed(self) -> None:
-        """The peer sends no more. It may wait for the answer, or be gone: who only wants to know that is told so."""
-        self._hushed = True
-        self._happened.set()
+    def peer_half_closed(self) -> None:
+        """The application still answers. If it waits for a disconnect, it receives one: the peer may have left."""
+        self._peer_half_closed = True
+        self._changed.set()
 
     @property
-    def hungry(self) -> bool:
+    def wants_body(self) -> bool:
         return self._buffered < limits.BODY_BUFFER_BYTES_MAX
 
     # --- the application ----------------------------------------------------------------------------------------------
 
     async def _run(self) -> None:
         try:
-            await self._door.app(self._scope(), self._receive, self._send)
-            if not self._complete and not self._gone:
-                raise RuntimeError("the application ended without a complete answer")
+            await self._listener.app(self._scope(), self._receive, self._send)
+            if not self._response_complete and not self._disconnected:
+                raise RuntimeError("the application ended without a complete response")
         except Exception as failure:
-            self._door.observe.http_failed(failure)
+            self._listener.observe.http_failed(failure)
         finally:
             self._finish()
 
     def _finish(self) -> None:
-        """Also when cancelled: the line must not wait for us."""
-        if not self._complete and not self._gone:
-            if self.answered:
-                self._line.cut()  # the peer must not take half an answer for a whole one
+        """Also when cancelled: the HTTP connection must not wait for this request."""
+        if not self._response_complete and not self._disconnected:
+            if self.response_started:
+                self._transport.abort()  # the peer must not take half a response for a complete one
             else:
-                self._answer_failure()
-        if self._status is not None and not self._gone:
-            seconds = self._door.clock.monotonic() - self._began_at
-            self._door.observe.http_finished(self._request.method, self._status, seconds)
-        self._line.turn_over(self, keep_alive=self._keep_alive)
+                self._respond_with_failure()
+        if self._status is not None and not self._disconnected:
+            seconds = self._listener.clock.monotonic() - self._started_at
+            self._listener.observe.http_finished(self._request.method, self._status, seconds)
+        self._transport.request_done(self, keep_alive=self._keep_alive)
 
-    def _answer_failure(self) -> None:
+    def _respond_with_failure(self) -> None:
         self._status = 500
-        self._keep_alive = self._may_stay()
+        self._keep_alive = self._can_keep_alive()
         message = "something went wrong on our side; it was written down"
-        self._line.write(
+        self._transport.write(
             response.rest_error(
                 500,
                 "INTERNAL_ERROR",
                 message,
-                clock=self._door.clock,
+                clock=self._listener.clock,
                 request=self._request,
                 keep_alive=self._keep_alive,
             )
@@ -142,51 +141,51 @@ class AsgiRequest:
             "extensions": {},
         }
 
-    # --- the request's body -------------------------------------------------------------------------------------------
+    # --- the body of the request --------------------------------------------------------------------------------------
 
     async def _receive(self) -> Event:
-        self._invite()
-        while not (self._over or self._chunks or (self.whole and not self._handed_over)):
-            self._happened.clear()
-            if not self.whole:
-                self._line.expect("body", limits.HTTP_STALL_S)
-            await self._happened.wait()
-        if self._over:
+        self._send_continue()
+        while not (self._at_end or self._chunks or (self.body_complete and not self._body_delivered)):
+            self._changed.clear()
+            if not self.body_complete:
+                self._transport.set_deadline("body", limits.HTTP_STALL_S)
+            await self._changed.wait()
+        if self._at_end:
             return {"type": "http.disconnect"}
-        self._line.expect_nothing()
+        self._transport.clear_deadline()
         body, self._chunks, self._buffered = b"".join(self._chunks), [], 0
-        self._handed_over = self.whole
-        if not self.whole:
-            self._line.read_on()
-        return {"type": "http.request", "body": body, "more_body": not self.whole}
+        self._body_delivered = self.body_complete
+        if not self.body_complete:
+            self._transport.update_reading()
+        return {"type": "http.request", "body": body, "more_body": not self.body_complete}
 
     @property
-    def _over(self) -> bool:
-        return self._gone or self._complete or (self._hushed and self._handed_over)
+    def _at_end(self) -> bool:
+        return self._disconnected or self._response_complete or (self._peer_half_closed and self._body_delivered)
 
-    def _invite(self) -> None:
-        """A client may wait for a word before it sends a body; it gets one only if somebody wants to read it."""
+    def _send_continue(self) -> None:
+        """100 Continue, if the client waits for it: only now that the application wants to read the body."""
         waits = self._request.http_version == "1.1" and (self._request.value(b"expect") or "").lower() == "100-continue"
-        if waits and not (self.whole or self._chunks or self.answered or self._gone):
-            self._line.write(response.CONTINUE)
+        if waits and not (self.body_complete or self._chunks or self.response_started or self._disconnected):
+            self._transport.write(response.CONTINUE)
 
-    # --- the answer ---------------------------------------------------------------------------------------------------
+    # --- the response -------------------------------------------------------------------------------------------------
 
     async def _send(self, event: Event) -> None:
-        if self._gone:
+        if self._disconnected:
             return
         match event["type"]:
             case "http.response.start" if self._status is None:
                 self._status = event["status"]
                 self._headers = [(bytes(name).lower(), bytes(value)) for name, value in event.get("headers", ())]
-            case "http.response.body" if self._status is not None and not self._complete:
-                self._body(event.get("body", b""), more=event.get("more_body", False))
-                await self._line.drained()
+            case "http.response.body" if self._status is not None and not self._response_complete:
+                self._send_body(event.get("body", b""), more=event.get("more_body", False))
+                await self._transport.drained()
             case kind:
-                raise RuntimeError(f"an application may not send {kind} now")
+                raise RuntimeError(f"the application may not send {kind} now")
 
-    def _body(self, body: bytes, *, more: bool) -> None:
-        parts: list[bytes] = [] if self.answered else [self._head(body, more=more)]
+    def _send_body(self, body: bytes, *, more: bool) -> None:
+        parts: list[bytes] = [] if self.response_started else [self._head(body, more=more)]
         if self._bodyless:
             pass
         elif self._chunked:
@@ -195,51 +194,51 @@ class AsgiRequest:
             if not more:
                 parts.append(b"0\r\n\r\n")
         else:
-            self._count(len(body), more=more)
+            self._check_length(len(body), more=more)
             parts.append(body)
-        self.answered = True
+        self.response_started = True
         if data := b"".join(parts):
-            self._line.write(data)
+            self._transport.write(data)
         if not more:
-            self._complete = True
-            self._happened.set()  # whoever waits to hear of a disconnect is done
+            self._response_complete = True
+            self._changed.set()  # ends a `_receive` that waits for a disconnect
 
     def _head(self, body: bytes, *, more: bool) -> bytes:
         assert self._status is not None
         length = _length(self._headers)
         headers = [each for each in self._headers if each[0] not in (b"transfer-encoding", b"connection")]
         asked_to_close = any(name == b"connection" and b"close" in value.lower() for name, value in self._headers)
-        self._keep_alive = self._may_stay() and not asked_to_close
+        self._keep_alive = self._can_keep_alive() and not asked_to_close
         if length is not None:
-            self._left = length
+            self._unsent_bytes = length
         elif self._bodyless and (more or not body):
-            pass  # nothing follows, and what would have followed a GET is not known
+            pass  # nothing follows; the length of the response to a GET is not known
         elif not more:
             headers.append((b"content-length", b"%d" % len(body)))
         elif self._request.http_version == "1.1":
             self._chunked = True
             headers.append((b"transfer-encoding", b"chunked"))
         else:
-            self._keep_alive = False  # the end of the connection is the end of the answer
+            self._keep_alive = False  # the end of the connection ends the body
         if not self._keep_alive:
             headers.append(response.CLOSE)
         elif self._request.http_version == "1.0":
             headers.append((b"connection", b"keep-alive"))
-        return response.head(self._status, headers, now_ms=self._door.clock.now_ms())
+        return response.head(self._status, headers, now_ms=self._listener.clock.now_ms())
 
-    def _may_stay(self) -> bool:
-        """The next request can be told from this one's body only if all of that has arrived."""
-        return self._request.keep_alive and self.whole and not self._door.leaving
+    def _can_keep_alive(self) -> bool:
+        """Only if all of the request's body has arrived: what follows would be read as the next request."""
+        return self._request.keep_alive and self.body_complete and self._listener.keeps_alive
 
     @property
     def _bodyless(self) -> bool:
         return self._request.method == "HEAD" or self._status in (204, 304)
 
-    def _count(self, size: int, *, more: bool) -> None:
-        if self._left is None:
+    def _check_length(self, size: int, *, more: bool) -> None:
+        if self._unsent_bytes is None:
             return
-        self._left -= size
-        if self._left < 0 or (self._left and not more):
+        self._unsent_bytes -= size
+        if self._unsent_bytes < 0 or (self._unsent_bytes and not more):
             raise RuntimeError("the application sent more or less than the Content-Length it announced")
 
 

@@ -1,4 +1,4 @@
-"""Reads a WebSocket handshake and decides what is wrong with it (docs/spec/websocket.md#connecting). Pure."""
+"""Parses and checks a WebSocket handshake (docs/spec/websocket.md#connecting). Pure."""
 
 import base64
 import binascii
@@ -23,7 +23,7 @@ _QUERY_FIELDS_MAX = 32
 
 
 class HandshakeRefused(Exception):
-    """The handshake ends here, with this answer."""
+    """The handshake is answered with this status and error."""
 
     def __init__(
         self,
@@ -45,39 +45,39 @@ class HandshakeRefused(Exception):
 
 
 class Handshake(msgspec.Struct, frozen=True, kw_only=True):
-    """What a well-formed handshake brings: who it says it is, and what the 101 must answer."""
+    """What a well-formed handshake asks for, and the headers of the 101 that would accept it."""
 
     token: str
     device_id: str | None
-    answer: Headers
+    response_headers: Headers
 
     def __repr__(self) -> str:
-        return "<Offer>"
+        return "<Handshake>"  # it has a token
 
 
 def is_websocket_path(path: str) -> bool:
-    """Ours whatever the method and version, so that a mistake there is answered with a reason."""
+    """Whatever the method and version: a wrong one is answered with the reason."""
     return _PATH.fullmatch(path) is not None
 
 
 def parse_handshake(request: Request) -> Handshake:
-    """Raises `HandshakeRefused` for whatever is not a handshake of a version we speak with some token in it."""
+    """Raises `HandshakeRefused` unless it is a handshake of a supported version that has a token."""
     _check_version(request.path)
     _check_upgrade(request)
     query = _query(request)
     subprotocols = request.tokens(b"sec-websocket-protocol")
-    answer = [(b"sec-websocket-accept", _accept(_key(request)))]
+    response_headers = [(b"sec-websocket-accept", _accept(_key(request)))]
     if SUBPROTOCOL in subprotocols:
-        answer.append((b"sec-websocket-protocol", SUBPROTOCOL.encode()))
+        response_headers.append((b"sec-websocket-protocol", SUBPROTOCOL.encode()))
     return Handshake(
         token=_token(request, subprotocols, query),
         device_id=_device(request, query),
-        answer=tuple(answer),
+        response_headers=tuple(response_headers),
     )
 
 
 def check_device(device_id: str | None, claims: Claims) -> str:
-    """The device this connection is for: the one named, which must be the token's own if that names one."""
+    """The device id of this connection. If the token names one as well, both must be equal."""
     claimed = None if claims.device_id is None else claims.device_id.lower()
     named = claimed if device_id is None else device_id.lower()
     if named is None or not is_uuid4(named):
@@ -93,7 +93,7 @@ def check_device(device_id: str | None, claims: Claims) -> str:
 
 
 def check_origin(request: Request, origins: tuple[str, ...] | None) -> None:
-    """Tokens, not cookies, prove who connects, so any page may try; an operator may still keep a list."""
+    """Tokens, not cookies, prove who connects, so any page may connect unless the operator has set a list."""
     if origins is None:
         return
     for origin in request.values(b"origin"):
@@ -102,7 +102,7 @@ def check_origin(request: Request, origins: tuple[str, ...] | None) -> None:
 
 
 def refusal_of(error: SeriatimError) -> HandshakeRefused:
-    """What an error of a port means to somebody who wants to connect."""
+    """The response_headers to a handshake for an error of a port."""
     wait = None if error.retry_after_seconds is None else max(1, round(error.retry_after_seconds))
     if isinstance(error, Unauthorized):
         revoked = error.details.get("reason") == "token_revoked"
@@ -114,7 +114,7 @@ def refusal_of(error: SeriatimError) -> HandshakeRefused:
     return HandshakeRefused(503, "service_unavailable", error.message, details=error.details, retry_after_s=wait or 1)
 
 
-# --- the parts of a handshake ----------------------------------------------------------------------------------------
+# --- the parts of a handshake -----------------------------------------------------------------------------------------
 
 
 def _check_version(path: str) -> None:
@@ -162,7 +162,7 @@ def _accept(key: bytes) -> bytes:
 
 
 def _token(request: Request, subprotocols: list[str], query: dict[str, list[str]]) -> str:
-    """The first place that names one decides, be it good or not."""
+    """From the first of the three places that has one, valid or not."""
     if request.values(b"authorization"):
         scheme, _, token = (request.value(b"authorization") or "").partition(" ")
         token = token.strip() if scheme.lower() == "bearer" else ""

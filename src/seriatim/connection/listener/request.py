@@ -1,4 +1,4 @@
-"""The head of one HTTP request, as the parser saw it. Its repr shows neither headers nor query: they hold tokens."""
+"""The head of one HTTP request. Its repr shows neither headers nor query: they hold tokens."""
 
 from collections.abc import Sequence
 from urllib.parse import unquote
@@ -33,7 +33,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return [value.decode("latin-1").strip() for key, value in self.headers if key == name]
 
     def value(self, name: bytes) -> str | None:
-        """The only header of this name; None when there is none or more than one, for then nobody knows which."""
+        """The only header of this name; None when there is none, or more than one."""
         found = self.values(name)
         return found[0] if len(found) == 1 else None
 
@@ -46,7 +46,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 def split_target(target: bytes) -> tuple[bytes, str, bytes] | None:
     """Raw path, decoded path and query of a request target; None when it names no path."""
     for scheme in (b"http://", b"https://"):
-        if target[: len(scheme)].lower() == scheme:  # as sent to a proxy; servers must understand it too
+        if target[: len(scheme)].lower() == scheme:  # absolute form, as sent to a proxy (RFC 9112 section 3.2.2)
             target = b"/" + target[len(scheme) :].partition(b"/")[2]
     if not target.startswith(b"/") and target != b"*":
         return None
@@ -55,7 +55,7 @@ def split_target(target: bytes) -> tuple[bytes, str, bytes] | None:
 
 
 def address_of(info: object) -> SocketAddress | None:
-    """What a transport says of an end, for those kinds of sockets that have addresses."""
+    """Host and port of one end of a transport; None for kinds of sockets that have no such address."""
     if isinstance(info, tuple) and len(info) >= 2 and isinstance(info[0], str) and isinstance(info[1], int):
         return info[0], info[1]
     return None

@@ -1,4 +1,4 @@
-"""HTTP answers as bytes: the head, and the two shapes of error body, REST's and the handshake's."""
+"""HTTP responses as bytes: the head, and the two shapes of error body, of REST and of the handshake."""
 
 from collections.abc import Iterable, Mapping
 from email.utils import formatdate
@@ -21,21 +21,21 @@ def head(status: int, headers: Headers, *, now_ms: int) -> bytes:
     lines = [_status_line(status), _date_line(now_ms // 1000)]
     lines += [b"%b: %b\r\n" % header for header in headers]
     lines.append(b"\r\n")
-    whole = b"".join(lines)
-    if whole.count(b"\n") != len(lines) or whole.count(b"\r") != len(lines):
-        raise ValueError("a header of this answer contains a line break")
-    return whole
+    encoded = b"".join(lines)
+    if encoded.count(b"\n") != len(lines) or encoded.count(b"\r") != len(lines):
+        raise ValueError("a header of this response contains a line break")
+    return encoded
 
 
 def rest_error(
     status: int, code: str, message: str, *, clock: Clock, request: Request | None = None, keep_alive: bool = False
 ) -> bytes:
-    """An answer of the edge itself, in the shape that all REST errors have (docs/spec/rest.md#error-body)."""
+    """A response of the listener itself, in the shape of all REST errors (docs/spec/rest.md#error-body)."""
     request_id = _request_id(request, clock)
     body = msgspec.json.encode({"error": {"code": code, "message": message, "request_id": request_id}})
     headers = [(b"x-request-id", request_id.encode())]
-    only_head = request is not None and request.method == "HEAD"
-    return _answer(status, headers, body, clock=clock, keep_alive=keep_alive, only_head=only_head)
+    head_only = request is not None and request.method == "HEAD"
+    return _response(status, headers, body, clock=clock, keep_alive=keep_alive, head_only=head_only)
 
 
 def handshake_error(
@@ -48,14 +48,14 @@ def handshake_error(
     retry_after_s: int | None,
     headers: Headers = (),
 ) -> bytes:
-    """A refused upgrade (docs/spec/websocket.md#handshake). The wait stands where clients of either tradition look."""
+    """A refused upgrade (docs/spec/websocket.md#handshake). The wait is in the header, the body and the details."""
     body: dict[str, object] = {"error": code, "message": message, "details": dict(details)}
     all_headers = list(headers)
     if retry_after_s is not None:
         body["retry_after_seconds"] = retry_after_s
         body["details"] = {**details, "retry_after_seconds": retry_after_s}
         all_headers.append((b"retry-after", b"%d" % retry_after_s))
-    return _answer(status, all_headers, msgspec.json.encode(body), clock=clock, keep_alive=False)
+    return _response(status, all_headers, msgspec.json.encode(body), clock=clock, keep_alive=False)
 
 
 def switching(headers: Headers) -> bytes:
@@ -65,20 +65,20 @@ def switching(headers: Headers) -> bytes:
     return b"".join([*lines, b"\r\n"])
 
 
-def _answer(
+def _response(
     status: int,
     headers: Iterable[tuple[bytes, bytes]],
     body: bytes,
     *,
     clock: Clock,
     keep_alive: bool,
-    only_head: bool = False,
+    head_only: bool = False,
 ) -> bytes:
     lines = [JSON, (b"content-length", b"%d" % len(body)), *headers]
     if not keep_alive:
         lines.append(CLOSE)
-    top = head(status, lines, now_ms=clock.now_ms())
-    return top if only_head else top + body
+    start = head(status, lines, now_ms=clock.now_ms())
+    return start if head_only else start + body
 
 
 def _request_id(request: Request | None, clock: Clock) -> str:
@@ -100,6 +100,6 @@ def _status_line(status: int) -> bytes:
     return f"HTTP/1.1 {status} {phrase}\r\n".encode()
 
 
-@lru_cache(maxsize=2)  # the second that is, and the one that was a moment ago
+@lru_cache(maxsize=2)  # this second and the one before
 def _date_line(seconds: int) -> bytes:
     return f"date: {formatdate(seconds, usegmt=True)}\r\n".encode()

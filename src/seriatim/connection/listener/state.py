@@ -1,4 +1,4 @@
-"""What all sockets of a front share, and the count of those that are open."""
+"""What all sockets of a listener share, and the set of those that are open."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
@@ -11,72 +11,75 @@ from seriatim.connection.session_recheck import RevocationRecheck
 from seriatim.connection.task_group import TaskGroup
 from seriatim.ports.clock import Clock
 
-Scope = MutableMapping[str, Any]  # ASGI's own types; its values are looked at nowhere but in `exchange`
+Scope = MutableMapping[str, Any]  # ASGI's own types; only `asgi` reads their values
 Event = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Event]]
 Send = Callable[[Event], Awaitable[None]]
 ASGIApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-class ListenerSocket(Protocol):
-    """One open socket, whatever is spoken on it."""
+class WebSocketEndpoint:
+    """Who may open a WebSocket, which gateway serves it, and how long its session stays valid."""
 
-    def shut(self) -> None:
-        """The server goes: end as soon as what is under way is done."""
+    def __init__(
+        self, gateway: Gateway, admission: Admission, clock: Clock, *, observe: ListenerObserver | None = None
+    ) -> None:
+        self.gateway = gateway
+        self.admission = admission
+        self.recheck = RevocationRecheck(
+            gateway.connections, admission.authenticator, clock, observe or ListenerObserver()
+        )
+
+
+class ListenerSocket(Protocol):
+    """One open socket, in HTTP or in WebSocket."""
+
+    def close_gracefully(self) -> None:
+        """Finish the request in progress, then close."""
         ...
 
-    def cut(self) -> None:
-        """End now, whatever is lost."""
+    def abort(self) -> None:
+        """Close now. Unsent bytes are lost."""
         ...
 
 
 class ListenerState:
-    """`closing`: nothing that could wait for another server is begun any more."""
+    """`draining`: responses ask clients to reconnect elsewhere. `closing`: no request is started any more."""
 
     def __init__(
-        self,
-        gateway: Gateway,
-        app: ASGIApp,
-        admission: Admission,
-        clock: Clock,
-        recheck: RevocationRecheck,
-        observe: ListenerObserver,
-        *,
-        sockets: bool,
+        self, app: ASGIApp, clock: Clock, observe: ListenerObserver, websocket: WebSocketEndpoint | None
     ) -> None:
-        self.gateway = gateway
         self.app = app
-        self.admission = admission
         self.clock = clock
-        self.recheck = recheck
         self.observe = observe
-        self.sockets = sockets
+        self.websocket = websocket
         self.tasks = TaskGroup()
+        self.draining = False
         self.closing = False
         self.empty = asyncio.Event()
         self.empty.set()
         self.http_connections = 0
-        self._links: dict[ListenerSocket, None] = {}
+        self._sockets: dict[ListenerSocket, None] = {}
 
-    def enter(self, link: ListenerSocket) -> None:
-        self._links[link] = None
+    def add(self, socket: ListenerSocket) -> None:
+        self._sockets[socket] = None
         self.empty.clear()
 
-    def leave(self, link: ListenerSocket) -> None:
-        self._links.pop(link, None)
-        if not self._links:
+    def remove(self, socket: ListenerSocket) -> None:
+        self._sockets.pop(socket, None)
+        if not self._sockets:
             self.empty.set()
 
-    def shut(self) -> None:
+    def close_all(self) -> None:
         self.closing = True
-        for link in list(self._links):
-            link.shut()
+        for socket in list(self._sockets):
+            socket.close_gracefully()
 
-    def cut(self) -> None:
-        for link in list(self._links):
-            link.cut()
+    def abort_all(self) -> None:
+        for socket in list(self._sockets):
+            socket.abort()
 
     @property
-    def leaving(self) -> bool:
-        """Clients had better ask another server next time."""
-        return self.closing or self.gateway.draining
+    def keeps_alive(self) -> bool:
+        """A client may send its next request on the same connection."""
+        return not (self.draining or self.closing)

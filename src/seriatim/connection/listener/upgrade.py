@@ -1,4 +1,4 @@
-"""A request that wants to become a WebSocket: admitted, answered with 101, handed to the gateway. Or refused."""
+"""A request that asks for a WebSocket: admitted, answered with 101 and handed to the gateway; or refused."""
 
 import asyncio
 from typing import Protocol
@@ -7,7 +7,7 @@ from seriatim.connection.listener import response
 from seriatim.connection.listener.admission import Admitted
 from seriatim.connection.listener.handshake import HandshakeRefused, refusal_of
 from seriatim.connection.listener.request import Request
-from seriatim.connection.listener.state import ListenerState
+from seriatim.connection.listener.state import ListenerState, WebSocketEndpoint
 from seriatim.connection.listener.ws_socket import WebSocket
 from seriatim.connection.session.connection import Connection
 from seriatim.connection.task_group import report
@@ -16,52 +16,56 @@ from seriatim.protocol.frames import CloseReason
 
 
 class UpgradeTransport(Protocol):
-    """The socket, as a handshake sees it."""
+    """The HTTP connection, as a handshake sees it."""
 
     def write(self, data: bytes) -> None: ...
 
-    def turn_over(self, turn: object, *, keep_alive: bool) -> None: ...
+    def request_done(self, request: object, *, keep_alive: bool) -> None: ...
 
-    def socket(self) -> WebSocket:
-        """What the socket would become."""
+    def make_websocket(self) -> WebSocket:
+        """A WebSocket on this transport, not in use yet."""
         ...
 
-    def switch(self, socket: WebSocket) -> bytes:
-        """Everything from here on goes to `socket`. Returns what came after the request already."""
+    def switch_protocol(self, socket: WebSocket) -> bytes:
+        """Later bytes go to `socket`. Returns those that have arrived after the request already."""
         ...
 
 
 class UpgradeRequest:
-    """A turn on the line, and the last one if it succeeds."""
+    """A `QueuedRequest`; the last one of its HTTP connection, accepted or not."""
 
-    def __init__(self, request: Request, wire: UpgradeTransport, door: ListenerState) -> None:
-        self.whole = False
-        self.answered = False
-        self.hungry = False  # until it is decided who reads the bytes that follow, nobody does
+    def __init__(
+        self, request: Request, transport: UpgradeTransport, listener: ListenerState, websocket: WebSocketEndpoint
+    ) -> None:
+        self.body_complete = False
+        self.response_started = False
+        self.wants_body = False  # bytes after the request are HTTP or WebSocket: not read until that is decided
         self._request = request
-        self._wire = wire
-        self._door = door
-        self._gone = False
+        self._transport = transport
+        self._listener = listener
+        self._websocket = websocket
+        self._disconnected = False
 
-    def begin(self) -> None:
-        self._door.tasks.start(self._run())
+    def start(self) -> None:
+        self._listener.tasks.start(self._run())
 
-    def feed(self, data: bytes) -> None:
-        """A handshake with a body is refused; what it was does not matter."""
+    def feed_body(self, data: bytes) -> None:
+        """Ignored: a handshake with a body is refused."""
 
-    def complete(self) -> None:
-        self.whole = True
+    def end_body(self) -> None:
+        self.body_complete = True
 
-    def gone(self) -> None:
-        self._gone = True
+    def disconnected(self) -> None:
+        self._disconnected = True
 
-    def hushed(self) -> None: ...
+    def peer_half_closed(self) -> None: ...
 
     async def _run(self) -> None:
+        admission = self._websocket.admission
         try:
-            admitted = await self._door.admission.admit(self._request)
-        except HandshakeRefused as refusal:
-            self._refuse(refusal)
+            admitted = await admission.admit(self._request)
+        except HandshakeRefused as refused:
+            self._refuse(refused)
         except Exception as failure:
             report(failure)
             self._refuse(HandshakeRefused(500, "internal_error", "something went wrong on our side; try again later"))
@@ -70,46 +74,46 @@ class UpgradeRequest:
             raise
         else:
             try:
-                await self._join(admitted)
+                await self._upgrade(admitted)
             finally:
-                self._door.admission.settled(admitted.identity)
+                admission.release(admitted.identity)
 
-    async def _join(self, admitted: Admitted) -> None:
-        """From the check to the switch nothing awaits: the socket cannot vanish in between."""
-        if self._gone:
+    async def _upgrade(self, admitted: Admitted) -> None:
+        """From the check to the switch nothing awaits: the socket cannot close in between."""
+        if self._disconnected:
             return
-        socket = self._wire.socket()
+        socket = self._transport.make_websocket()
         try:
-            connection = self._door.gateway.accept(socket, admitted.identity)
+            connection = self._websocket.gateway.accept(socket, admitted.identity)
         except SeriatimError as error:
             self._refuse(refusal_of(error))
             return
-        self._wire.write(response.switching(admitted.answer))
-        socket.attach(connection, self._wire.switch(socket))
-        self._door.recheck.watch(connection)
+        self._transport.write(response.switching(admitted.response_headers))
+        socket.attach(connection, self._transport.switch_protocol(socket))
+        self._websocket.recheck.watch(connection)
         await self._establish(connection)
 
     async def _establish(self, connection: Connection) -> None:
         try:
-            await self._door.gateway.establish(connection)
+            await self._websocket.gateway.establish(connection)
         except Exception as failure:
             report(failure)
-            connection.close(CloseReason.UPSTREAM_FAILURE)  # nobody would ever greet it
+            connection.close(CloseReason.UPSTREAM_FAILURE)  # it was never greeted, and never would be
 
-    def _refuse(self, refusal: HandshakeRefused) -> None:
-        self._door.observe.handshake_refused(refusal.code)
-        if self._gone:
+    def _refuse(self, refused: HandshakeRefused) -> None:
+        self._listener.observe.handshake_refused(refused.code)
+        if self._disconnected:
             return
-        self.answered = True
-        self._wire.write(
+        self.response_started = True
+        self._transport.write(
             response.handshake_error(
-                refusal.status,
-                refusal.code,
-                refusal.message,
-                clock=self._door.clock,
-                details=refusal.details,
-                retry_after_s=refusal.retry_after_s,
-                headers=refusal.headers,
+                refused.status,
+                refused.code,
+                refused.message,
+                clock=self._listener.clock,
+                details=refused.details,
+                retry_after_s=refused.retry_after_s,
+                headers=refused.headers,
             )
         )
-        self._wire.turn_over(self, keep_alive=False)
+        self._transport.request_done(self, keep_alive=False)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 
-from seriatim.connection.services import GatewayContext
+from seriatim.connection.gateway_context import GatewayContext
 from seriatim.connection.session.chat_delivery import ChatDelivery
 from seriatim.connection.task_group import TaskGroup
 from seriatim.domain import limits

@@ -105,7 +105,7 @@ class ChatCursor:
         self._before: tuple[CursorPhase, bool, int] | None = None  # to go back to when the sync fails
         self._sent = 0  # what was delivered when the client last began to sync: a page cannot undo that
 
-    # --- pushes and receipts ---------------------------------------------------------------------------------------
+    # --- pushes and receipts ------------------------------------------------------------------------------------------
 
     def pushed(self, sequence: int, prev_sequence: int | None, frame: bytes) -> None:
         if self.phase is _SYNCING:
@@ -245,7 +245,7 @@ class ChatCursor:
         """Something is known to exist that the client was not sent, and it did not ask for it itself."""
         return self.phase in (_LIVE, _LAGGING) and self.highest > self.delivered
 
-    # --- filling ---------------------------------------------------------------------------------------------------
+    # --- filling ------------------------------------------------------------------------------------------------------
 
     def filled(self, messages: Iterable[tuple[int, bytes]], through: int) -> None:
         """Everything above `delivered` up to `through` was read. What is held already keeps its frame, or its lack."""
@@ -284,7 +284,7 @@ class ChatCursor:
         self.phase = _LIVE
         return True
 
-    # --- syncing ---------------------------------------------------------------------------------------------------
+    # --- syncing ------------------------------------------------------------------------------------------------------
 
     def sync_started(self, after: int) -> int:
         """The client says it has everything up to `after`. Returns the epoch to report the outcome with."""
@@ -329,7 +329,7 @@ class ChatCursor:
         self.phase, self.synced, self._before = _UNSYNCED, False, None
         self.epoch += 1
 
-    # --- acknowledging ---------------------------------------------------------------------------------------------
+    # --- acknowledging ------------------------------------------------------------------------------------------------
 
     def known(self, sequence: int) -> int:
         """As far as anything is known to exist: the most that an ack may ever come to count for."""

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from seriatim.connection.gateway_context import GatewayContext
 from seriatim.connection.head_probe import HeadWatcher
-from seriatim.connection.services import GatewayContext
 from seriatim.connection.session.chat_cursor import ChatCursor, CursorPhase, PushedMessage
 from seriatim.connection.session.outbound import OutboundBuffer
 from seriatim.connection.task_group import TaskGroup
@@ -46,7 +46,7 @@ class ChatDelivery:
         self._shown: dict[str, int] = {}  # the highest message that a chat which was never synced was sent
         services.new_chats.watch(user_id, self)
 
-    # --- what arrives ------------------------------------------------------------------------------------------------
+    # --- what arrives -------------------------------------------------------------------------------------------------
 
     def deliver(self, run: Sequence[PushedMessage]) -> None:
         """Pushes from fanout. Nearly all are next in line, and leave without being looked at one by one."""
@@ -161,7 +161,7 @@ class ChatDelivery:
             if cursor.drained():
                 self.advance(cursor, at_once=True)
 
-    # --- what leaves -------------------------------------------------------------------------------------------------
+    # --- what leaves --------------------------------------------------------------------------------------------------
 
     def advance(self, cursor: ChatCursor, *, at_once: bool = False) -> None:
         """Sends what is contiguous; starts a fill if something is missing, after a moment for it to arrive unasked."""
@@ -255,7 +255,7 @@ class ChatDelivery:
         else:
             self.forget(cursor)
 
-    # --- syncing and acknowledging -----------------------------------------------------------------------------------
+    # --- syncing and acknowledging ------------------------------------------------------------------------------------
 
     def begin_sync(self, chat_id: str) -> ChatCursor:
         """The chat's cursor, a new one if need be."""

@@ -9,7 +9,7 @@ from functools import partial
 
 from msgspec import UNSET, UnsetType
 
-from seriatim.connection.services import GatewayContext
+from seriatim.connection.gateway_context import GatewayContext
 from seriatim.connection.session.acks import Acks
 from seriatim.connection.session.chat_cursor import PushedMessage
 from seriatim.connection.session.chat_delivery import ChatDelivery
@@ -119,7 +119,7 @@ class Connection:
         self._timer_handle: asyncio.TimerHandle | None = None
         self._arm()
 
-    # --- the socket reports ----------------------------------------------------------------------------------------
+    # --- the socket reports -------------------------------------------------------------------------------------------
 
     def received(self, text: str | bytes) -> None:
         now = self._services.clock.monotonic()
@@ -136,7 +136,7 @@ class Connection:
         """The socket is gone. What was not sent is owed no longer: the client syncs when it comes back."""
         self._end(None)
 
-    # --- the gateway asks ------------------------------------------------------------------------------------------
+    # --- the gateway asks ---------------------------------------------------------------------------------------------
 
     def greet(self) -> None:
         """The connection is registered: the greeting leaves first, then what waited for it."""
@@ -197,7 +197,7 @@ class Connection:
         """Pushes that the client has not taken yet."""
         return self._outbound.waiting
 
-    # --- performing ------------------------------------------------------------------------------------------------
+    # --- performing ---------------------------------------------------------------------------------------------------
 
     def _perform(self, actions: Iterable[Action], now: float) -> None:
         for action in actions:
@@ -238,7 +238,7 @@ class Connection:
         self._inbound.release()
         self._wake()
 
-    # --- answering -------------------------------------------------------------------------------------------------
+    # --- answering ----------------------------------------------------------------------------------------------------
 
     def _reject(self, error: SeriatimError, to: Echo) -> None:
         """Answers a request that was never accepted."""
@@ -316,7 +316,7 @@ class Connection:
         self._services.observe.rejected(frame.code)
         self._socket.write((encode(frame),))
 
-    # --- time ------------------------------------------------------------------------------------------------------
+    # --- time ---------------------------------------------------------------------------------------------------------
 
     def _arm(self) -> None:
         if self._timer_handle is not None and self._inbound.full_since is None and self._outbound.close_at is None:
@@ -345,7 +345,7 @@ class Connection:
         if not self.closed:
             self._arm()
 
-    # --- closing ---------------------------------------------------------------------------------------------------
+    # --- closing ------------------------------------------------------------------------------------------------------
 
     def _closing(self, reason: CloseReason, reconnect_delay_ms: int | UnsetType) -> ConnectionClosing:
         return ConnectionClosing(

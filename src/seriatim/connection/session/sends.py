@@ -5,7 +5,7 @@ from functools import partial
 
 from msgspec import UNSET
 
-from seriatim.connection.services import GatewayContext
+from seriatim.connection.gateway_context import GatewayContext
 from seriatim.connection.session.chat_delivery import ChatDelivery
 from seriatim.connection.session.inbound import InboundQueue
 from seriatim.connection.session.rate import SendRate

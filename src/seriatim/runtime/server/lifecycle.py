@@ -58,7 +58,7 @@ class Roles:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fronts:
+class Listeners:
     """Where HTTP is spoken. `local` is the operator's socket in the data folder."""
 
     internal: Listener
@@ -75,7 +75,7 @@ class ServerProcess:
         settings: Settings,
         engines: EngineSet,
         roles: Roles,
-        fronts: Fronts,
+        listeners: Listeners,
         watch: ProcessHealth,
         keys_created: Sequence[Path],
     ) -> None:
@@ -83,7 +83,7 @@ class ServerProcess:
         self.engines = engines
         self.roles = roles
         self.keys_created = keys_created
-        self._fronts = fronts
+        self._listeners = listeners
         self._health = watch
         self._local_listener: asyncio.AbstractServer | None = None
         self._parts: dict[asyncio.Task[None], str] = {}
@@ -106,10 +106,10 @@ class ServerProcess:
             self._run("stalls", self._health.stalls.run())
         await self._open_operator_socket()
         place = settings.internal_address
-        internal = None if place is None else await _listen(self._fronts.internal, place, "internal", None)
+        internal = None if place is None else await _listen(self._listeners.internal, place, "internal", None)
         public = None
-        if self._fronts.public is not None:
-            public = await _listen(self._fronts.public, HostPort(settings.host, settings.port), "port", tls)
+        if self._listeners.public is not None:
+            public = await _listen(self._listeners.public, HostPort(settings.host, settings.port), "port", tls)
         return ListenAddresses(public=public, internal=internal, rpc=rpc)
 
     async def wait(self, stop: asyncio.Event) -> None:
@@ -127,12 +127,12 @@ class ServerProcess:
     async def drain(self) -> None:
         """Readiness fails at once, clients are told and answered, HTTP requests finish, what was admitted is stored."""
         self._health.draining = True
-        roles = self.roles
-        if roles.gateway is not None:
-            await roles.gateway.drain()
-        if self._fronts.public is not None:
-            await self._fronts.public.drain()
-            await self._fronts.public.close()
+        roles, listeners = self.roles, self._listeners
+        for listener in (listeners.internal, listeners.local, listeners.public):
+            if listener is not None:
+                await listener.drain()  # the public one drains the gateway
+        if listeners.public is not None:
+            await listeners.public.close()
         if roles.listener is not None:
             await roles.listener.leave()
         if roles.ingest is not None:
@@ -171,7 +171,7 @@ class ServerProcess:
 
     async def _open_operator_socket(self) -> None:
         """A convenience: without it the server is as good, and `seriatim user` waits until it has stopped."""
-        if self._fronts.local is None:
+        if self._listeners.local is None:
             return
         loop = asyncio.get_running_loop()
         folder = self.settings.data_folder
@@ -181,7 +181,7 @@ class ServerProcess:
             path = str(folder / SOCKET)
             log_event(_log, logging.WARNING, "operator_socket_unavailable", path=path, error=str(error))
             return
-        self._local_listener = await loop.create_unix_server(self._fronts.local.protocol_factory, sock=bound)
+        self._local_listener = await loop.create_unix_server(self._listeners.local.protocol_factory, sock=bound)
 
     async def _stop_roles(self) -> None:
         roles = self.roles
@@ -203,16 +203,16 @@ class ServerProcess:
             log_event(_log, logging.ERROR, "stopping_took_too_long", seconds=limits.STOP_S)
 
     async def _close_listeners(self) -> None:
-        if self._fronts.public is not None:
-            await self._fronts.public.close()
-        await self._fronts.internal.close()
-        if self._fronts.local is None:
+        if self._listeners.public is not None:
+            await self._listeners.public.close()
+        await self._listeners.internal.close()
+        if self._listeners.local is None:
             return
         if self._local_listener is not None:
             self._local_listener.close()
             with suppress(OSError):
                 (self.settings.data_folder / SOCKET).unlink(missing_ok=True)
-        await self._fronts.local.close()
+        await self._listeners.local.close()
 
 
 async def _patiently(attempt: Callable[[], Awaitable[None]]) -> None:
@@ -233,9 +233,9 @@ async def _patiently(attempt: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(limits.START_RETRY_S)
 
 
-async def _listen(front: Listener, address: HostPort, setting: str, tls: ssl.SSLContext | None) -> HostPort:
+async def _listen(listener: Listener, address: HostPort, setting: str, tls: ssl.SSLContext | None) -> HostPort:
     try:
-        host, port, *_ = (await front.serve(address.host, address.port, ssl=tls))[0]
+        host, port, *_ = (await listener.serve(address.host, address.port, ssl=tls))[0]
     except OSError as error:
         raise StartupError(_taken(address, error, setting)) from error
     return HostPort(host, port)

@@ -65,7 +65,7 @@ class Metrics(Collector):
     def __init__(self, instance: str, roles: Sequence[ProcessRole] = ALL_ROLES) -> None:
         self.durability = DurabilityCounters()
         self.gateway = GatewayCounters()
-        self.front = ListenerCounters()
+        self.listener = ListenerCounters()
         self.fanout = FanoutCounters()
         self.memberships = MembershipCounters()
         self.api = ApiCounters()
@@ -177,7 +177,7 @@ class Metrics(Collector):
         counts = self.gateway
         yield self._gauge("gateway_circuit_breaker_open", "1 while sends are refused", live.breaker_open)
         yield self._counter("gateway_slow_consumer_disconnects", "Slow readers closed", counts.slow_disconnects)
-        timeouts = counts.timeouts + self.front.timeouts.total()
+        timeouts = counts.timeouts + self.listener.timeouts.total()
         yield self._counter("gateway_connection_timeout", "Peers that stopped answering", timeouts)
         yield self._counter("gateway_redis_connection_errors", "Failures of the directory", counts.directory_errors)
         yield self._gauge("gateway_redis_available", "1 while pushes can arrive", counts.subscribed)
@@ -192,8 +192,8 @@ class Metrics(Collector):
         yield self._counter("gateway_pushes_repeated", "Pushes of what was there already", counts.pushes_repeated)
         yield self._by("gateway_errors_sent", "Error frames", "code", counts.rejections)
         yield self._by("gateway_connections_closed", "Connections closed", "reason", counts.closings)
-        yield self._by("gateway_handshakes_refused", "WebSocket refused", "reason", self.front.handshakes_refused)
-        yield self._by("gateway_http_refused", "HTTP refused unread", "status", self.front.http_refusals)
+        yield self._by("gateway_handshakes_refused", "WebSocket refused", "reason", self.listener.handshakes_refused)
+        yield self._by("gateway_http_refused", "HTTP refused unread", "status", self.listener.http_refusals)
 
     def _of_fanout(self, live: LiveState) -> Iterator[Metric]:
         counts = self.fanout

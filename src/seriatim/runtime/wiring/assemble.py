@@ -15,7 +15,7 @@ from seriatim.api.core.router import RestApp
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.listener.admission import Admission
 from seriatim.connection.listener.server import Listener
-from seriatim.connection.listener.state import ASGIApp
+from seriatim.connection.listener.state import ASGIApp, WebSocketEndpoint
 from seriatim.domain import ids, limits
 from seriatim.domain.addresses import parse_networks
 from seriatim.durability.ingest import Ingest
@@ -35,13 +35,12 @@ from seriatim.protocol.asyncapi import document as asyncapi_document
 from seriatim.runtime.config.roles import ProcessRole
 from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.server.health import FANOUT_GROUP, ProcessHealth
-from seriatim.runtime.server.lifecycle import Fronts, Roles, ServerProcess, StartupError
+from seriatim.runtime.server.lifecycle import Listeners, Roles, ServerProcess, StartupError
 from seriatim.runtime.server.plain_app import PlainApp
 from seriatim.runtime.telemetry.metrics import Metrics
 from seriatim.runtime.tools.operator import Operator
 from seriatim.runtime.wiring.embedded import EmbeddedEngineSet
 from seriatim.runtime.wiring.engine_set import DurabilityPlane, EngineSet, GatewayPorts, IngestListener
-from seriatim.runtime.wiring.nobody import no_admission, no_gateway
 from seriatim.services.membership import MembershipService
 from seriatim.services.otp import OtpService
 from seriatim.services.sessions import SessionRevoker, SocketCloser
@@ -124,7 +123,6 @@ class _Process:
         self._keys = keys
         self._say = say
         self._rate_limits_off = settings.env == "test"
-        self._nobody = no_gateway(clock)
         # Whom gateways and REST ask: ingest processes that were named, or else the one in here.
         self._plane: DurabilityPlane | None = engines.remote
         self._sessions: Sessions | None = engines.remote
@@ -152,10 +150,10 @@ class _Process:
                 operator=None if api is None else api.operator,
                 otp=None if api is None else api.otp,
             ),
-            fronts=Fronts(
-                internal=self._front(gateway, PlainApp(watch.routes())),
+            listeners=Listeners(
+                internal=self._listener(PlainApp(watch.routes())),
                 public=self._public(gateway, at_gateway, api, watch),
-                local=None if local is None else self._front(gateway, local),
+                local=None if local is None else self._listener(local),
             ),
             watch=watch,
             keys_created=() if self._keys is None else self._keys.created,
@@ -189,7 +187,7 @@ class _Process:
             given.subscriber,
             self._clock,
             observe=self._metrics.gateway,
-            patience_turns=limits.FLUSH_PATIENCE_TURNS,
+            flush_delay_turns=limits.FLUSH_PATIENCE_TURNS,
         )
 
     def _fanout(self) -> FanoutService | None:
@@ -276,8 +274,8 @@ class _Process:
         self, gateway: Gateway | None, given: GatewayPorts | None, api: "_Api | None", watch: ProcessHealth
     ) -> Listener | None:
         """One port for what is here of WebSocket and REST."""
-        if given is None:
-            return None if api is None else self._front(None, api.app)
+        if gateway is None or given is None:
+            return None if api is None else self._listener(api.app)
         admission = Admission(
             self._authenticator(given.revocations, _needed(self._sessions)) if api is None else api.authenticator,
             given.directory,
@@ -287,23 +285,15 @@ class _Process:
             trusted_proxies=parse_networks(self._settings.trusted_proxies),
         )
         app = PlainApp(watch.public_routes()) if api is None else api.app
-        return self._front(gateway, app, admission)
+        return self._listener(app, WebSocketEndpoint(gateway, admission, self._clock, observe=self._metrics.listener))
 
     def _authenticator(self, revocations: Revocations, sessions: Sessions) -> Authenticator:
         return KeyAuthenticator(
             _needed(self._keys), revocations, sessions, self._clock, troubled=self._metrics.key_reload_failed
         )
 
-    def _front(self, gateway: Gateway | None, app: ASGIApp, admission: Admission | None = None) -> Listener:
-        """Without an admission it takes no sockets."""
-        return Listener(
-            gateway or self._nobody,
-            app,
-            admission or no_admission(self._clock),
-            self._clock,
-            observe=self._metrics.front,
-            sockets=admission is not None,
-        )
+    def _listener(self, app: ASGIApp, websocket: WebSocketEndpoint | None = None) -> Listener:
+        return Listener(app, self._clock, websocket=websocket, observe=self._metrics.listener)
 
 
 @dataclass(frozen=True, slots=True)

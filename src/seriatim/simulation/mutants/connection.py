@@ -7,7 +7,7 @@ from typing import Any
 from seriatim.client.timeline import Timeline
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.head_probe import HeadProbe
-from seriatim.connection.new_chats import NewChatProbe
+from seriatim.connection.new_chat_probe import NewChatProbe
 from seriatim.connection.registrations import Registrations
 from seriatim.connection.session.acks import Acks
 from seriatim.connection.session.chat_cursor import ChatCursor, CursorPhase, HeldMessage

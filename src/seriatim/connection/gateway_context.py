@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from seriatim.connection.gap_timer import GapTimer
 from seriatim.connection.head_probe import HeadProbe
-from seriatim.connection.new_chats import NewChatProbe
+from seriatim.connection.new_chat_probe import NewChatProbe
 from seriatim.connection.observer import GatewayObserver
 from seriatim.connection.task_group import FlushScheduler, TaskGroup
 from seriatim.domain.errors import BreakerOpen
