@@ -31,7 +31,8 @@ _CLOSE_REASONS = {reason.value: reason for reason in CloseReason}
 class Gateway:
     """`gateway_id` is new at every start of a process. Call `start`, then `open` per socket, then `drain` and `stop`.
 
-    `flush_delay_turns`: for how many turns of the loop a frame waits for others of its socket, to leave in one write. Not while only a few sockets have frames: then the wait would save nothing.
+    `flush_delay_turns`: for how many turns of the loop a frame waits for others of its socket, to leave in one write.
+    Not while only a few sockets have frames: then the wait would save nothing.
     """
 
     def __init__(
