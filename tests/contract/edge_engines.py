@@ -120,11 +120,11 @@ class FailingRevocations(Revocations):
     async def revoke(self, session_id: str, token_id: str | None, *, timeout_s: float) -> None:
         await self.engine.revoke(session_id, token_id, timeout_s=timeout_s)
 
-    async def ask(self, session_id: str, token_id: str, issued_at_s: int, *, timeout_s: float) -> Verdict:
+    async def check(self, session_id: str, token_id: str, issued_at_s: int, *, timeout_s: float) -> Verdict:
         if not self.up:
             self.clock.advance(timeout_s)
             raise OutcomeUnknown("the cache is away; try again")
-        return await self.engine.ask(session_id, token_id, issued_at_s, timeout_s=timeout_s)
+        return await self.engine.check(session_id, token_id, issued_at_s, timeout_s=timeout_s)
 
 
 class ByHand(MemoryEngine):

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Sequence
 
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.engines.redis.address import Address
+from seriatim.engines.redis.address import RedisAddress
 from seriatim.engines.redis.client import RedisClient
-from seriatim.engines.redis.dial import Dialer
+from seriatim.engines.redis.dial import RedisDialer
 from seriatim.engines.redis.directory import RedisDirectory
 from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
 from seriatim.engines.redis.quotas import RedisQuotas
@@ -85,7 +85,9 @@ class RedisPushEngine(RedisEngine):
         return self._lines[gateway_id]
 
     def subscriber_at(self, port: int) -> RedisPushSubscriber:
-        self._subscribers.append(RedisPushSubscriber(Dialer(Address.parse(f"redis://127.0.0.1:{port}")), SystemClock()))
+        self._subscribers.append(
+            RedisPushSubscriber(RedisDialer(RedisAddress.parse(f"redis://127.0.0.1:{port}")), SystemClock())
+        )
         return self._subscribers[-1]
 
     async def interrupt(self, gateway_id: str) -> None:

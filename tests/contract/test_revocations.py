@@ -20,8 +20,8 @@ async def a_revoked_session_takes_all_its_tokens_along(engine: RevocationsEngine
     """From now on both are `REVOKED`, for as long as any token of that session can live."""
     await engine.advance(A_WHILE_S)
     await engine.revocations().revoke("sess_1", None, timeout_s=SOON_S)
-    assert await ask(engine, "sess_1", "token_1") is Verdict.REVOKED
-    assert await ask(engine, "sess_1", "token_2") is Verdict.REVOKED
+    assert await check(engine, "sess_1", "token_1") is Verdict.REVOKED
+    assert await check(engine, "sess_1", "token_2") is Verdict.REVOKED
 
 
 @SUITE.promise
@@ -29,8 +29,8 @@ async def a_revoked_token_is_known_by_its_own_name_too(engine: RevocationsEngine
     """From now on both are `REVOKED`, for as long as any token of that session can live."""
     await engine.advance(A_WHILE_S)
     await engine.revocations().revoke("sess_1", "token_1", timeout_s=SOON_S)
-    assert await ask(engine, "sess_1", "token_2") is Verdict.REVOKED
-    assert await ask(engine, "sess_2", "token_1") is Verdict.REVOKED
+    assert await check(engine, "sess_1", "token_2") is Verdict.REVOKED
+    assert await check(engine, "sess_2", "token_1") is Verdict.REVOKED
 
 
 @SUITE.promise
@@ -38,8 +38,8 @@ async def others_stay_clear(engine: RevocationsEngine) -> None:
     """From now on both are `REVOKED`, for as long as any token of that session can live."""
     await engine.advance(A_WHILE_S)
     await engine.revocations().revoke("sess_1", "token_1", timeout_s=SOON_S)
-    assert await ask(engine, "sess_2", "token_2") is Verdict.CLEAR
-    assert await ask(engine, "token_1", "sess_1") is Verdict.CLEAR
+    assert await check(engine, "sess_2", "token_2") is Verdict.CLEAR
+    assert await check(engine, "token_1", "sess_1") is Verdict.CLEAR
 
 
 @SUITE.promise
@@ -50,8 +50,8 @@ async def a_revocation_outlives_every_token_of_the_session(engine: RevocationsEn
     await engine.revocations().revoke("sess_1", "token_1", timeout_s=SOON_S)
     await engine.advance(limits.ACCESS_TOKEN_S - 1)
     await engine.revocations().revoke("sess_other", "token_other", timeout_s=SOON_S)
-    assert await ask(engine, "sess_1", "token_2", issued_at_s) is Verdict.REVOKED
-    assert await ask(engine, "sess_2", "token_1", issued_at_s) is Verdict.REVOKED
+    assert await check(engine, "sess_1", "token_2", issued_at_s) is Verdict.REVOKED
+    assert await check(engine, "sess_2", "token_1", issued_at_s) is Verdict.REVOKED
 
 
 @SUITE.promise
@@ -62,16 +62,16 @@ async def revoking_again_begins_anew(engine: RevocationsEngine) -> None:
         await engine.revocations().revoke("sess_1", None, timeout_s=SOON_S)
         await engine.advance(limits.ACCESS_TOKEN_S - 1)
     await engine.revocations().revoke("sess_other", None, timeout_s=SOON_S)
-    assert await ask(engine, "sess_1", "token_1") is Verdict.REVOKED
+    assert await check(engine, "sess_1", "token_1") is Verdict.REVOKED
 
 
 @SUITE.promise
 async def an_empty_memory_vouches_for_nothing_that_is_older(engine: RevocationsEngine) -> None:
     """`CLEAR` only for a token issued after this store began to remember; an older one is `UNSURE`."""
-    assert await ask(engine, "sess_1", "token_1", engine.now_s() - 1) is Verdict.UNSURE
+    assert await check(engine, "sess_1", "token_1", engine.now_s() - 1) is Verdict.UNSURE
     await engine.advance(A_WHILE_S)
-    assert await ask(engine, "sess_1", "token_1", engine.now_s() - A_WHILE_S - 1) is Verdict.UNSURE
-    assert await ask(engine, "sess_1", "token_1", engine.now_s()) is Verdict.CLEAR
+    assert await check(engine, "sess_1", "token_1", engine.now_s() - A_WHILE_S - 1) is Verdict.UNSURE
+    assert await check(engine, "sess_1", "token_1", engine.now_s()) is Verdict.CLEAR
 
 
 @SUITE.promise
@@ -79,11 +79,11 @@ async def what_was_revoked_before_a_loss_is_not_clear_after_it(engine: Revocatio
     """`CLEAR` only for a token issued after this store began to remember; an older one is `UNSURE`."""
     await engine.advance(A_WHILE_S)
     issued_at_s = engine.now_s()
-    assert await ask(engine, "sess_1", "token_1", issued_at_s) is Verdict.CLEAR
+    assert await check(engine, "sess_1", "token_1", issued_at_s) is Verdict.CLEAR
     await engine.advance(A_WHILE_S)
     await engine.revocations().revoke("sess_1", "token_1", timeout_s=SOON_S)
     await engine.wipe()
-    assert await ask(engine, "sess_1", "token_1", issued_at_s) is Verdict.UNSURE
+    assert await check(engine, "sess_1", "token_1", issued_at_s) is Verdict.UNSURE
 
 
 @SUITE.promise
@@ -94,14 +94,14 @@ async def a_token_from_a_machine_with_a_fast_clock_is_not_taken_for_younger_than
     issued_at_s = engine.now_s() + limits.TOKEN_ISSUED_LEEWAY_S - 2
     await engine.revocations().revoke("sess_1", "token_1", timeout_s=SOON_S)
     await engine.wipe()
-    assert await ask(engine, "sess_1", "token_1", issued_at_s) is Verdict.UNSURE
+    assert await check(engine, "sess_1", "token_1", issued_at_s) is Verdict.UNSURE
 
 
 @SUITE.promise
 async def without_time_left_nothing_is_said(engine: RevocationsEngine) -> None:
     """From now on both are `REVOKED`, for as long as any token of that session can live."""
     with pytest.raises(OutcomeUnknown):
-        await engine.revocations().ask("sess_1", "token_1", engine.now_s(), timeout_s=0)
+        await engine.revocations().check("sess_1", "token_1", engine.now_s(), timeout_s=0)
     with pytest.raises(OutcomeUnknown):
         await engine.revocations().revoke("sess_1", "token_1", timeout_s=0)
 
@@ -118,6 +118,6 @@ def test_every_sentence_of_the_port_is_quoted() -> None:
     assert SUITE.unquoted() == []
 
 
-async def ask(engine: RevocationsEngine, session_id: str, token_id: str, issued_at_s: int | None = None) -> Verdict:
+async def check(engine: RevocationsEngine, session_id: str, token_id: str, issued_at_s: int | None = None) -> Verdict:
     issued = engine.now_s() if issued_at_s is None else issued_at_s
-    return await engine.revocations().ask(session_id, token_id, issued, timeout_s=SOON_S)
+    return await engine.revocations().check(session_id, token_id, issued, timeout_s=SOON_S)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.engines.redis.address import Address
+from seriatim.engines.redis.address import RedisAddress
 from seriatim.engines.redis.client import RedisClient
 from seriatim.engines.redis.connection import Argument, Reply
-from seriatim.engines.redis.dial import Dialer
+from seriatim.engines.redis.dial import RedisDialer
 from tests.support.real_engines import real_engines
 from tools.engines.ports import HOST
 from tools.engines.redis import Redis
@@ -35,13 +35,13 @@ def real_redis() -> Redis:
     return redis
 
 
-def dialer(redis: Redis) -> Dialer:
-    return Dialer(Address.parse(redis.url))
+def dialer(redis: Redis) -> RedisDialer:
+    return RedisDialer(RedisAddress.parse(redis.url))
 
 
 @asynccontextmanager
 async def client_of(url: str) -> AsyncIterator[RedisClient]:
-    client = RedisClient(Dialer(Address.parse(url)))
+    client = RedisClient(RedisDialer(RedisAddress.parse(url)))
     try:
         yield client
     finally:

@@ -15,6 +15,6 @@ class Revocations(Protocol):
         """From now on both are `REVOKED`, for as long as any token of that session can live."""
         ...
 
-    async def ask(self, session_id: str, token_id: str, issued_at_s: int, *, timeout_s: float) -> Verdict:
+    async def check(self, session_id: str, token_id: str, issued_at_s: int, *, timeout_s: float) -> Verdict:
         """`CLEAR` only for a token issued after this store began to remember; an older one is `UNSURE`."""
         ...

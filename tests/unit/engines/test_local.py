@@ -23,10 +23,10 @@ async def test_a_full_memory_forgets_the_oldest_and_is_unsure_of_its_contemporar
         issued[number] = clock.now_s()
         await revocations.revoke(f"sess_{number}", None, timeout_s=1)
         clock.advance(100)
-    verdicts = [await revocations.ask(f"sess_{n}", "token", issued[n], timeout_s=1) for n in range(6)]
+    verdicts = [await revocations.check(f"sess_{n}", "token", issued[n], timeout_s=1) for n in range(6)]
     assert verdicts == [Verdict.UNSURE] * 3 + [Verdict.REVOKED] * 3
-    assert await revocations.ask("sess_x", "token", issued[2], timeout_s=1) is Verdict.UNSURE
-    assert await revocations.ask("sess_x", "token", issued[3], timeout_s=1) is Verdict.CLEAR
+    assert await revocations.check("sess_x", "token", issued[2], timeout_s=1) is Verdict.UNSURE
+    assert await revocations.check("sess_x", "token", issued[3], timeout_s=1) is Verdict.CLEAR
 
 
 async def test_when_full_a_revocation_that_was_renewed_outlasts_an_older_one() -> None:
@@ -35,7 +35,7 @@ async def test_when_full_a_revocation_that_was_renewed_outlasts_an_older_one() -
     for session_id in ("renewed", "once", "renewed", "new"):
         await revocations.revoke(session_id, None, timeout_s=1)
         clock.advance(1)
-    verdicts = [await revocations.ask(each, "token", 0, timeout_s=1) for each in ("renewed", "once", "new")]
+    verdicts = [await revocations.check(each, "token", 0, timeout_s=1) for each in ("renewed", "once", "new")]
     assert verdicts == [Verdict.REVOKED, Verdict.UNSURE, Verdict.REVOKED]
 
 
@@ -48,7 +48,7 @@ async def test_a_revocation_that_was_forgotten_leaves_an_overlong_token_unsure()
     await revocations.revoke("sess_1", "token_1", timeout_s=1)
     clock.advance(limits.ACCESS_TOKEN_S + limits.TOKEN_ISSUED_LEEWAY_S)
     await revocations.revoke("sess_2", None, timeout_s=1)
-    assert await revocations.ask("sess_1", "token_1", issued_at_s, timeout_s=1) is Verdict.UNSURE
+    assert await revocations.check("sess_1", "token_1", issued_at_s, timeout_s=1) is Verdict.UNSURE
 
 
 async def test_ended_revocations_leave_as_new_ones_come() -> None:

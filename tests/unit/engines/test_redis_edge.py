@@ -134,7 +134,7 @@ async def test_only_the_first_who_finds_no_epoch_sets_it(redis: Redis, client: R
 async def test_a_token_must_be_younger_than_the_epoch_by_what_clocks_may_differ(revocations: RedisRevocations) -> None:
     await revocations.begin(timeout_s=SOON_S)
     for after_s, verdict in ((0, Verdict.UNSURE), (29, Verdict.UNSURE), (30, Verdict.CLEAR)):
-        assert await revocations.ask("sess_1", "token_1", NOON_S + after_s, timeout_s=SOON_S) is verdict
+        assert await revocations.check("sess_1", "token_1", NOON_S + after_s, timeout_s=SOON_S) is verdict
 
 
 @pytest.mark.parametrize("epoch", ["", "soon", "-5"])
@@ -143,7 +143,7 @@ async def test_an_epoch_that_is_none_is_replaced(
 ) -> None:
     await revocations.begin(timeout_s=SOON_S)
     await ask(client, "SET", "revocation_epoch", epoch)
-    assert await revocations.ask("sess_1", "token_1", NOON_S + LATER_S, timeout_s=SOON_S) is Verdict.UNSURE
+    assert await revocations.check("sess_1", "token_1", NOON_S + LATER_S, timeout_s=SOON_S) is Verdict.UNSURE
     if epoch != "-5":
         assert await ask(client, "GET", "revocation_epoch") == str(NOON_S).encode()
 
@@ -155,7 +155,7 @@ async def test_after_a_restart_nothing_older_is_clear_though_the_disk_remembers(
     await revocations.begin(timeout_s=SOON_S)
     clock.advance(LATER_S)
     issued_at_s = clock.now_s()
-    assert await revocations.ask("sess_1", "token_1", issued_at_s, timeout_s=SOON_S) is Verdict.CLEAR
+    assert await revocations.check("sess_1", "token_1", issued_at_s, timeout_s=SOON_S) is Verdict.CLEAR
     await ask(client, "SAVE")
     await revocations.revoke("sess_1", "token_1", timeout_s=SOON_S)
     redis.kill()
@@ -164,10 +164,10 @@ async def test_after_a_restart_nothing_older_is_clear_though_the_disk_remembers(
     assert await ask(client, "EXISTS", "revocation_epoch") == 1
     clock.advance(1)
     for _ in range(2):
-        assert await revocations.ask("sess_1", "token_1", issued_at_s, timeout_s=SOON_S) is Verdict.UNSURE
+        assert await revocations.check("sess_1", "token_1", issued_at_s, timeout_s=SOON_S) is Verdict.UNSURE
     assert await ask(client, "GET", "revocation_epoch") == str(NOON_S + LATER_S + 1).encode()
     clock.advance(LATER_S)
-    assert await revocations.ask("sess_2", "token_2", clock.now_s(), timeout_s=SOON_S) is Verdict.CLEAR
+    assert await revocations.check("sess_2", "token_2", clock.now_s(), timeout_s=SOON_S) is Verdict.CLEAR
 
 
 async def test_a_slow_clock_never_moves_the_epoch_back(
@@ -184,7 +184,7 @@ async def test_a_dead_redis_says_nothing_about_revocations(redis: Redis, revocat
     await revocations.begin(timeout_s=SOON_S)
     redis.kill()
     with pytest.raises(ServiceUnavailable):
-        await revocations.ask("sess_1", "token_1", NOON_S + LATER_S, timeout_s=SOON_S)
+        await revocations.check("sess_1", "token_1", NOON_S + LATER_S, timeout_s=SOON_S)
     with pytest.raises(ServiceUnavailable):
         await revocations.revoke("sess_1", "token_1", timeout_s=SOON_S)
 

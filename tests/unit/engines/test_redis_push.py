@@ -12,8 +12,8 @@ from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.domain.message import TEXT, Message
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.engines.redis.address import Address
-from seriatim.engines.redis.dial import Dialer
+from seriatim.engines.redis.address import RedisAddress
+from seriatim.engines.redis.dial import RedisDialer
 from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
 from seriatim.engines.redis.push_envelope import MalformedEnvelope, decode_envelope, encode_envelope
 from seriatim.ports.push import CloseOrder, MessageDelivery, PushEnvelope
@@ -261,7 +261,7 @@ async def subscribed(port: int) -> AsyncIterator[tuple[RedisPushSubscriber, Inbo
 
 
 def subscriber_at(url: str) -> RedisPushSubscriber:
-    return RedisPushSubscriber(Dialer(Address.parse(url)), SystemClock())
+    return RedisPushSubscriber(RedisDialer(RedisAddress.parse(url)), SystemClock())
 
 
 def delivery(sequence: int, *, prev_sequence: int | None = None) -> MessageDelivery:

@@ -9,8 +9,8 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.engines.redis.address import Address
-from seriatim.engines.redis.dial import Dialer
+from seriatim.engines.redis.address import RedisAddress
+from seriatim.engines.redis.dial import RedisDialer
 from seriatim.engines.redis.push import RedisPushSubscriber
 from seriatim.engines.redis.revocations import RedisRevocations
 from seriatim.ports.push import PushEnvelope
@@ -69,13 +69,13 @@ async def test_after_a_failover_the_new_primary_is_found_and_vouches_for_no_olde
     # The first of the sentinels is gone, as one of three may be.
     url = f"redis+sentinel://{HOST}:{spare_port()},{HOST}:{sentinel.port}/{SERVICE}"
     clock, inbox = ManualClock(), Inbox()
-    subscriber = RedisPushSubscriber(Dialer(Address.parse(url)), SystemClock())
+    subscriber = RedisPushSubscriber(RedisDialer(RedisAddress.parse(url)), SystemClock())
     async with client_of(url) as client:
         revocations = RedisRevocations(client, clock)
         await revocations.begin(timeout_s=SOON_S)
         clock.advance(60)
         issued_at_s = clock.now_s()
-        assert await revocations.ask("sess_1", "token_1", issued_at_s, timeout_s=SOON_S) is Verdict.CLEAR
+        assert await revocations.check("sess_1", "token_1", issued_at_s, timeout_s=SOON_S) is Verdict.CLEAR
         await ask(client, "WAIT", 1, 5000)
         await subscriber.subscribe("gw_1", inbox, timeout_s=SOON_S)
         try:
@@ -87,7 +87,7 @@ async def test_after_a_failover_the_new_primary_is_found_and_vouches_for_no_olde
             await until(lambda: inbox.heard == ["interrupted", "resumed"], FAILOVER_S)
             await until_it_answers(client)
             assert await ask(client, "EXISTS", "revocation_epoch") == 1
-            assert await revocations.ask("sess_1", "token_1", issued_at_s, timeout_s=SOON_S) is Verdict.UNSURE
+            assert await revocations.check("sess_1", "token_1", issued_at_s, timeout_s=SOON_S) is Verdict.UNSURE
             async with client_of(replica.url) as there:
                 assert await ask(there, "PUBLISH", "gateway:gw_1:deliver", b"{}") == 1
         finally:

@@ -10,9 +10,9 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.engines.redis.address import Address
+from seriatim.engines.redis.address import RedisAddress
 from seriatim.engines.redis.client import RedisClient
-from seriatim.engines.redis.dial import Dialer
+from seriatim.engines.redis.dial import RedisDialer
 from seriatim.engines.redis.directory import RedisDirectory
 from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
 from seriatim.ports.push import CloseOrder, PushEnvelope
@@ -60,7 +60,7 @@ async def publisher(line: CutLine) -> AsyncIterator[RedisClient]:
 
 @pytest.fixture
 async def subscriber(line: CutLine) -> AsyncIterator[RedisPushSubscriber]:
-    opened = RedisPushSubscriber(Dialer(Address.parse(f"redis://{HOST}:{line.port}")), SystemClock())
+    opened = RedisPushSubscriber(RedisDialer(RedisAddress.parse(f"redis://{HOST}:{line.port}")), SystemClock())
     yield opened
     await opened.close()
 

@@ -27,7 +27,7 @@ class LocalRevocations(Revocations):
             self._note(f"token:{token_id}")
         self._sweep()
 
-    async def ask(self, session_id: str, token_id: str, issued_at_s: int, *, timeout_s: float) -> Verdict:
+    async def check(self, session_id: str, token_id: str, issued_at_s: int, *, timeout_s: float) -> Verdict:
         _check_time_left(timeout_s)
         if f"session:{session_id}" in self._revoked or f"token:{token_id}" in self._revoked:
             return Verdict.REVOKED

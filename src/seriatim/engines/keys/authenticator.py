@@ -50,7 +50,7 @@ class KeyAuthenticator(Authenticator):
 
     async def _fast_verdict(self, claims: Claims, timeout_s: float) -> Verdict:
         try:
-            return await self._revocations.ask(claims.sid, claims.jti, claims.iat, timeout_s=timeout_s)
+            return await self._revocations.check(claims.sid, claims.jti, claims.iat, timeout_s=timeout_s)
         except ServiceUnavailable:
             return Verdict.UNSURE
 

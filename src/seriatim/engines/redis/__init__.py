@@ -1,1 +1,1 @@
-"""Redis: who is connected where, pushes to gateways, revocations and rate limits. All of it may vanish at any time."""
+"""Directory, push, revocations and quotas in Redis. All of it may be lost at any time."""

@@ -2,7 +2,7 @@
 
 redis://[[user]:password@]host[:port][/database]                          one server
 rediss://...                                                              the same over TLS
-redis+sentinel://[[user]:password@]host[:port],host.../service[/database] whoever the sentinels call the primary
+redis+sentinel://[[user]:password@]host[:port],host.../service[/database] the primary that the sentinels name
 """
 
 import ssl
@@ -16,32 +16,32 @@ _TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _SENTINEL_OPTIONS = ("sentinel_username", "sentinel_password")
 
 
-class Login(msgspec.Struct, frozen=True):
+class RedisLogin(msgspec.Struct, frozen=True):
     """Its text never shows the password."""
 
     username: str | None = None
     password: str | None = None
 
     def __repr__(self) -> str:
-        return "Login(anonymous)" if self.password is None else f"Login({self.username or 'default'})"
+        return "RedisLogin(anonymous)" if self.password is None else f"RedisLogin({self.username or 'default'})"
 
 
-class Address(msgspec.Struct, frozen=True, kw_only=True):
+class RedisAddress(msgspec.Struct, frozen=True, kw_only=True):
     """`service` is set when `hosts` are sentinels: the name they know the primary by."""
 
     hosts: tuple[tuple[str, int], ...]
     service: str | None = None
     database: int = 0
-    login: Login = Login()
-    sentinel_login: Login = Login()
+    login: RedisLogin = RedisLogin()
+    sentinel_login: RedisLogin = RedisLogin()
     tls: bool = False
     ca_file: str | None = None
     certificate_file: str | None = None
     key_file: str | None = None
 
     @classmethod
-    def parse(cls, url: str) -> "Address":
-        """Raises ValueError that says what to mend and never quotes the URL, which may hold a password."""
+    def parse(cls, url: str) -> "RedisAddress":
+        """Raises ValueError that says what to change and never quotes the URL, which may hold a password."""
         scheme, colon, rest = url.partition("://")
         if not colon or scheme not in _SCHEMES:
             raise ValueError(f"a Redis URL begins with one of {', '.join(f'{each}://' for each in _SCHEMES)}")
@@ -55,7 +55,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
             service=service,
             database=database,
             login=_login(login),
-            sentinel_login=Login(options.get("sentinel_username"), options.get("sentinel_password")),
+            sentinel_login=RedisLogin(options.get("sentinel_username"), options.get("sentinel_password")),
             tls=tls,
             ca_file=options.get("ssl_ca_certs"),
             certificate_file=options.get("ssl_certfile"),
@@ -104,16 +104,16 @@ def _host(text: str, default_port: int) -> tuple[str, int]:
         parts = urlsplit(f"//{text}")
         port = parts.port
     except ValueError:
-        raise ValueError("a host in a Redis URL has a port that is none") from None
+        raise ValueError("a port in a Redis URL is not a number from 0 to 65535") from None
     if not parts.hostname:
         raise ValueError("a Redis URL names a host: redis://host:6379/0")
     return parts.hostname, default_port if port is None else port
 
 
-def _login(text: str) -> Login:
+def _login(text: str) -> RedisLogin:
     username, colon, password = text.partition(":")
     if not text:
-        return Login()
+        return RedisLogin()
     if not colon or not password:
         raise ValueError("a Redis URL with a user has a password too: redis://user:password@host")
-    return Login(unquote(username) or None, unquote(password))
+    return RedisLogin(unquote(username) or None, unquote(password))

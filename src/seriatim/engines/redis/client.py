@@ -1,6 +1,6 @@
-"""What a process says to Redis: pipelines over one connection, made when it is needed and again after a loss.
+"""A process's client of Redis: pipelines over one connection, opened on demand and again after a loss.
 
-Here, and only here, trouble with Redis becomes an error of the domain. No command is ever repeated.
+Only this module turns a `RedisError` into an error of the domain. No command is ever repeated.
 """
 
 import asyncio
@@ -15,84 +15,84 @@ from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.engines.redis.connection import (
     Command,
     Demoted,
-    Link,
     NoAnswer,
-    RedisTrouble,
+    RedisConnection,
+    RedisError,
     RefusedByServer,
     Reply,
     Unreachable,
 )
-from seriatim.engines.redis.dial import Dialer
+from seriatim.engines.redis.dial import RedisDialer
 
-_AWAY = "the routing store is away; try again soon"
+_UNREACHABLE = "the routing store is unreachable; try again soon"
 _UNKNOWN = "the routing store did not answer in time; try again"
 _WRONG_SERVER = ("LOADING", "MASTERDOWN", "READONLY")
-"""Answers of a server that is not, or not yet, the one to talk to. The next call looks for it anew."""
+"""Errors of a server that is not, or not yet, the primary. The next call dials again."""
 _READINESS_KEY, _READINESS_KEPT_S = "readiness", 60
 _POLICY = re.compile(rb"^maxmemory_policy:(\S+)", re.MULTILINE)
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """`server_id` names the very process that answered: it changes with a restart and with a failover."""
+class ServerReplies(msgspec.Struct, frozen=True):
+    """`server_id` names the server process that answered: it changes with a restart and with a failover."""
 
     replies: list[Reply]
     server_id: str
 
 
 class RedisClient:
-    """For any number of callers. Their commands share the connection, and never a fate: each waits for its own time."""
+    """For any number of callers. Their commands share the connection; each call has its own timeout."""
 
-    def __init__(self, dialer: Dialer) -> None:
+    def __init__(self, dialer: RedisDialer) -> None:
         self._dialer = dialer
-        self._link: Link | None = None
-        self._dialing: asyncio.Task[Link] | None = None
-        self._trouble: RedisTrouble = Unreachable("nobody dialled yet")
+        self._connection: RedisConnection | None = None
+        self._dialling: asyncio.Task[RedisConnection] | None = None
+        self._last_error: RedisError = Unreachable("not dialled yet")
         self._next_dial_at = 0.0
-        self._ask_role_at = 0.0
+        self._check_role_at = 0.0
         self._is_closed = False
         self.failed_calls = 0  # for metrics
 
     async def call(self, commands: Sequence[Command], *, timeout_s: float) -> list[Reply]:
         """The replies, if none of them is an error. Raises ServiceUnavailable, OutcomeUnknown when time is up."""
-        return (await self.ask(commands, timeout_s=timeout_s)).replies
+        return (await self.call_server(commands, timeout_s=timeout_s)).replies
 
-    async def ask(self, commands: Sequence[Command], *, timeout_s: float) -> Answer:
-        """As `call`, and says who answered."""
+    async def call_server(self, commands: Sequence[Command], *, timeout_s: float) -> ServerReplies:
+        """As `call`, with the id of the server that answered."""
         if not commands:
-            return Answer([], "")
+            return ServerReplies([], "")
         if timeout_s <= 0:
             raise OutcomeUnknown(_UNKNOWN)
-        deadline = Deadline(timeout_s)
+        deadline = RedisDeadline(timeout_s)
         try:
-            link = await self._connected(deadline)
-            if asyncio.get_running_loop().time() >= self._ask_role_at:
-                replies = await self._with_role(link, commands, deadline)
+            connection = await self._open_connection(deadline)
+            if asyncio.get_running_loop().time() >= self._check_role_at:
+                replies = await self._call_checking_role(connection, commands, deadline)
             else:
-                replies = await link.call(commands, timeout_s=deadline.left_s())
-            _check(replies, link)
-            return Answer(replies, link.server_id)
-        except NoAnswer as trouble:
+                replies = await connection.call(commands, timeout_s=deadline.left_s())
+            _check(replies, connection)
+            return ServerReplies(replies, connection.server_id)
+        except NoAnswer as error:
             self.failed_calls += 1
-            raise OutcomeUnknown(_UNKNOWN) from trouble
-        except RedisTrouble as trouble:
+            raise OutcomeUnknown(_UNKNOWN) from error
+        except RedisError as error:
             self.failed_calls += 1
-            raise ServiceUnavailable(_AWAY) from trouble
+            raise ServiceUnavailable(_UNREACHABLE) from error
 
     @property
     def is_connected(self) -> bool:
-        """For readiness and metrics. A client that nobody used yet is not."""
-        return self._link is not None and self._link.is_open
+        """For readiness and metrics. False until the first call."""
+        return self._connection is not None and self._connection.is_open
 
     async def ping(self, *, timeout_s: float) -> None:
-        """For readiness: returns if Redis does. It also makes the first connection before anybody waits for it."""
+        """For readiness: returns if Redis answers. It also opens the first connection before a request needs it."""
         await self.call([("PING",)], timeout_s=timeout_s)
 
     async def write(self, *, timeout_s: float) -> None:
-        """For readiness: returns if Redis takes a write. One that is full still answers a ping."""
+        """For readiness: returns if Redis accepts a write. A full Redis still answers a ping."""
         await self.call([("SET", _READINESS_KEY, "1", "EX", _READINESS_KEPT_S)], timeout_s=timeout_s)
 
     async def eviction_policy(self, *, timeout_s: float) -> str | None:
-        """What Redis does when its memory is full. None if it does not tell us."""
+        """What Redis does when its memory is full. None if this user may not read it."""
         try:
             [info] = await self.call([("INFO", "memory")], timeout_s=timeout_s)
         except ServiceUnavailable:
@@ -102,57 +102,59 @@ class RedisClient:
 
     async def close(self) -> None:
         self._is_closed = True
-        if self._dialing is not None:
-            self._dialing.cancel()
-            await asyncio.wait([self._dialing])
-        if self._link is not None:
-            await self._link.close()
+        if self._dialling is not None:
+            self._dialling.cancel()
+            await asyncio.wait([self._dialling])
+        if self._connection is not None:
+            await self._connection.close()
 
-    async def _with_role(self, link: Link, commands: Sequence[Command], deadline: "Deadline") -> list[Reply]:
-        """A demoted server still answers reads and takes pushes: only its role tells. Its answers count for nothing."""
-        self._ask_role_soon()
-        *replies, role = await link.call([*commands, ("ROLE",)], timeout_s=deadline.left_s())
+    async def _call_checking_role(
+        self, connection: RedisConnection, commands: Sequence[Command], deadline: "RedisDeadline"
+    ) -> list[Reply]:
+        """A demoted server still answers reads and takes pushes: only its role shows it. Its replies are dropped."""
+        self._schedule_role_check()
+        *replies, role = await connection.call([*commands, ("ROLE",)], timeout_s=deadline.left_s())
         match role:
             case [b"slave", *_]:
-                link.abort()
-                raise Demoted("Redis has become a replica, and what we write must reach the primary")
+                connection.abort()
+                raise Demoted("Redis has become a replica, and writes must reach the primary")
         return replies
 
-    def _ask_role_soon(self) -> None:
-        self._ask_role_at = asyncio.get_running_loop().time() + limits.REDIS_ROLE_S
+    def _schedule_role_check(self) -> None:
+        self._check_role_at = asyncio.get_running_loop().time() + limits.REDIS_ROLE_S
 
-    async def _connected(self, deadline: "Deadline") -> Link:
-        if self._link is not None and self._link.is_open:
-            return self._link
+    async def _open_connection(self, deadline: "RedisDeadline") -> RedisConnection:
+        if self._connection is not None and self._connection.is_open:
+            return self._connection
         if self._is_closed:
             raise Unreachable("this client is closed")
-        if self._dialing is None:
+        if self._dialling is None:
             if asyncio.get_running_loop().time() < self._next_dial_at:
-                raise self._trouble
-            self._dialing = asyncio.create_task(self._dialer.dial(lambda: None))
-            self._dialing.add_done_callback(self._dialled)
-        dialing = self._dialing
-        await asyncio.wait([dialing], timeout=deadline.left_s())
-        if not dialing.done() or dialing.cancelled():
+                raise self._last_error
+            self._dialling = asyncio.create_task(self._dialer.dial(lambda: None))
+            self._dialling.add_done_callback(self._dial_ended)
+        dialling = self._dialling
+        await asyncio.wait([dialling], timeout=deadline.left_s())
+        if not dialling.done() or dialling.cancelled():
             raise NoAnswer("Redis did not take a connection in time")
-        return dialing.result()
+        return dialling.result()
 
-    def _dialled(self, dialing: asyncio.Task[Link]) -> None:
-        """Runs even if everybody who waited has gone."""
-        self._dialing = None
-        if dialing.cancelled():
+    def _dial_ended(self, dialling: asyncio.Task[RedisConnection]) -> None:
+        """Runs even if every caller that waited was cancelled."""
+        self._dialling = None
+        if dialling.cancelled():
             return
-        trouble = dialing.exception()
-        if trouble is None:
-            self._link = dialing.result()
-            self._ask_role_soon()
-        elif isinstance(trouble, RedisTrouble):
-            self._trouble = trouble
+        error = dialling.exception()
+        if error is None:
+            self._connection = dialling.result()
+            self._schedule_role_check()
+        elif isinstance(error, RedisError):
+            self._last_error = error
             self._next_dial_at = asyncio.get_running_loop().time() + limits.REDIS_REDIAL_S
 
 
-class Deadline:
-    """One patience for several calls."""
+class RedisDeadline:
+    """One timeout for several calls."""
 
     def __init__(self, timeout_s: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -162,10 +164,10 @@ class Deadline:
         return self._at - self._loop.time()
 
 
-def _check(replies: list[Reply], link: Link) -> None:
+def _check(replies: list[Reply], connection: RedisConnection) -> None:
     for reply in replies:
         if isinstance(reply, hiredis.ReplyError):
             code = str(reply).partition(" ")[0]  # the rest may quote what was sent
             if code in _WRONG_SERVER:
-                link.abort()
+                connection.abort()
             raise RefusedByServer(code)

@@ -1,8 +1,8 @@
-"""`Directory` in Redis. `connection:{id}` alone decides whether a connection lives; the sets say where to look.
+"""`Directory` in Redis. `connection:{id}` alone decides whether a connection is live; the sets are indexes.
 
-An empty `connection:{id}` says that the connection has ended, for as long as a renewal of it may still be on its way.
+An empty `connection:{id}` means that the connection has ended, for as long as a renewal of it may still be in flight.
 
-Every key is used by itself, so that a sharded Redis would do; list and version of a chat share a hash tag and a script.
+Each command uses one key, so that a sharded Redis would do; list and version of a chat share a hash tag and a script.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from seriatim.domain import limits
-from seriatim.engines.redis.client import Deadline, RedisClient
+from seriatim.engines.redis.client import RedisClient, RedisDeadline
 from seriatim.engines.redis.connection import Argument, Command, Reply
 from seriatim.ports.directory import CachedMembers, Directory, Registration
 
@@ -38,7 +38,7 @@ class RedisDirectory(Directory):
         self._client = client
 
     async def register(self, registrations: Sequence[Registration], *, timeout_s: float) -> None:
-        """The same for a newcomer and for a heartbeat: after a loss the heartbeat brings everything back."""
+        """The same for a new connection and for a heartbeat: after a loss the heartbeat restores everything."""
         commands: list[Command] = [
             (
                 "EVAL",
@@ -65,7 +65,7 @@ class RedisDirectory(Directory):
 
     async def connections(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Sequence[Registration]]:
         asked = list(dict.fromkeys(user_ids))
-        found = await self._listed([_user_key(user_id) for user_id in asked], Deadline(timeout_s))
+        found = await self._live_connections([_user_key(user_id) for user_id in asked], RedisDeadline(timeout_s))
         mine = {
             user_id: [each for each in registrations if each.user_id == user_id]
             for user_id, registrations in zip(asked, found, strict=True)
@@ -74,7 +74,7 @@ class RedisDirectory(Directory):
 
     async def gateway_connections(self, gateway_id: str, *, timeout_s: float) -> Sequence[Registration]:
         """For operators: what a gateway has, or what a dead one left behind."""
-        [found] = await self._listed([_gateway_key(gateway_id)], Deadline(timeout_s))
+        [found] = await self._live_connections([_gateway_key(gateway_id)], RedisDeadline(timeout_s))
         return [each for each in found if each.gateway_id == gateway_id]
 
     async def cached_members(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, CachedMembers]:
@@ -94,8 +94,8 @@ class RedisDirectory(Directory):
         commands: list[Command] = [("DEL", key) for key in _member_keys(chat_id)]
         await self._client.call(commands, timeout_s=timeout_s)
 
-    async def _listed(self, keys: Sequence[str], deadline: Deadline) -> list[list[Registration]]:
-        """The living connections in each of these sets. The dead leave the sets."""
+    async def _live_connections(self, keys: Sequence[str], deadline: RedisDeadline) -> list[list[Registration]]:
+        """The live connections in each of these sets. Expired ones are removed from the sets."""
         sets = await self._client.call([("SMEMBERS", key) for key in keys], timeout_s=deadline.left_s())
         listed = [(key, connection_id) for key, ids in zip(keys, sets, strict=True) for connection_id in _texts(ids)]
         entries = await self._entries([connection_id for _, connection_id in listed], deadline)
@@ -106,34 +106,36 @@ class RedisDirectory(Directory):
                 dead.append((key, connection_id))
             else:
                 living[key].append(registration)
-        for key, registration in await self._removed(dead, deadline):
+        for key, registration in await self._remove_dead(dead, deadline):
             living[key].append(registration)
         return list(living.values())
 
-    async def _removed(self, dead: list[tuple[str, str]], deadline: Deadline) -> list[tuple[str, Registration]]:
-        """Takes the dead out of their sets, and puts back those who turn out to live.
+    async def _remove_dead(
+        self, dead: list[tuple[str, str]], deadline: RedisDeadline
+    ) -> list[tuple[str, Registration]]:
+        """Removes expired connections from their sets, and adds those back that turn out to be live.
 
-        A heartbeat may write its entry between our reading and our removal. It writes the entry before the set: so
-        whoever is removed without having an entry yet is still going to be added.
+        A heartbeat may write its entry between the read and the removal. It writes the entry before the set: so a
+        connection that is removed before it has an entry is still going to be added.
         """
         if not dead:
             return []
         await self._client.call([("SREM", key, each) for key, each in dead], timeout_s=deadline.left_s())
         entries = await self._entries([connection_id for _, connection_id in dead], deadline)
-        revived = [(key, each) for (key, _), each in zip(dead, entries, strict=True) if each is not None]
+        alive = [(key, each) for (key, _), each in zip(dead, entries, strict=True) if each is not None]
         commands: list[Command] = []
-        for key, each in revived:
+        for key, each in alive:
             commands += [("SADD", key, each.connection_id), ("EXPIRE", key, _REGISTRATION_TTL_S)]
         await self._client.call(commands, timeout_s=deadline.left_s())
-        return revived
+        return alive
 
-    async def _entries(self, connection_ids: Sequence[str], deadline: Deadline) -> list[Registration | None]:
+    async def _entries(self, connection_ids: Sequence[str], deadline: RedisDeadline) -> list[Registration | None]:
         commands: list[Command] = [("GET", _connection_key(each)) for each in connection_ids]
         replies = await self._client.call(commands, timeout_s=deadline.left_s())
         return [_registration(each, reply) for each, reply in zip(connection_ids, replies, strict=True)]
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _RegistrationEntry(msgspec.Struct, frozen=True):
     """docs/spec/websocket.md#keys-and-channels. The key says which connection it is."""
 
     user_id: str
@@ -144,11 +146,11 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 _ENCODER = msgspec.json.Encoder()
-_DECODER = msgspec.json.Decoder(_Entry)
+_DECODER = msgspec.json.Decoder(_RegistrationEntry)
 
 
-def _entry(registration: Registration) -> _Entry:
-    return _Entry(
+def _entry(registration: Registration) -> _RegistrationEntry:
+    return _RegistrationEntry(
         user_id=registration.user_id,
         device_id=registration.device_id,
         session_id=registration.session_id,
@@ -158,7 +160,7 @@ def _entry(registration: Registration) -> _Entry:
 
 
 def _registration(connection_id: str, reply: Reply) -> Registration | None:
-    """None for an entry that is gone or has ended, and for one that is not ours and leads nowhere."""
+    """None for an entry that is missing, has ended, or cannot be read."""
     if not reply or not isinstance(reply, bytes):
         return None
     try:

@@ -1,4 +1,4 @@
-"""An envelope as it travels on a gateway's channel: one JSON object (docs/spec/websocket.md#routing-a-message).
+"""A push envelope as it travels on a gateway's channel: one JSON object (docs/spec/websocket.md#routing-a-message).
 
 Read with tolerance, because two releases of Seriatim may share a Redis: unknown fields are ignored.
 """
@@ -10,7 +10,7 @@ from seriatim.ports.push import CloseOrder, MessageDelivery, PushEnvelope
 
 
 class MalformedEnvelope(Exception):
-    """Not ours, or of a release that we do not know."""
+    """Not an envelope, or one of a release that this one cannot read."""
 
 
 def encode_envelope(envelope: PushEnvelope) -> bytes:
@@ -39,7 +39,7 @@ def decode_envelope(data: bytes) -> PushEnvelope:
         raise MalformedEnvelope from error
     if isinstance(envelope, _Close):
         return CloseOrder(connection_id=envelope.connection_id, reason=envelope.reason)
-    # The records name one connection per envelope; ours name all of the gateway's.
+    # The records name one connection per envelope; Seriatim names all of the gateway's.
     single = envelope.connection_id
     connection_ids = envelope.connection_ids if single is None else (single, *envelope.connection_ids)
     if not connection_ids:
@@ -62,7 +62,7 @@ def decode_envelope(data: bytes) -> PushEnvelope:
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True):
-    """As the client gets it. `prev_sequence` and `content_type` are ours: the records do not have them."""
+    """As the client gets it. The records lack `prev_sequence` and `content_type`."""
 
     type: str = "message"
     message_id: str

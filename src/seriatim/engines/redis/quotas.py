@@ -1,4 +1,4 @@
-"""`Quotas` in Redis: each count is one script on one key, so that it is counted whole, or not at all."""
+"""`Quotas` in Redis: each count is one atomic script on one key."""
 
 import math
 
@@ -16,7 +16,7 @@ end
 return {count, left_ms}
 """
 
-# The server's own clock orders them: the clocks of those who ask may differ.
+# By the clock of Redis: the clocks of its callers may differ.
 _SLIDE = """
 local limit, window_ms = tonumber(ARGV[1]), tonumber(ARGV[2])
 local time = redis.call('TIME')
@@ -33,7 +33,7 @@ return {count, math.ceil(((oldest[2] or now_us) + window_us - now_us) / 1000)}
 
 
 class RedisQuotas(Quotas):
-    """Keys are the names that callers give (docs/spec/data.md#redis); those that slide have an ending of their own."""
+    """Keys are the names that callers give (docs/spec/data.md#redis); those of sliding windows end in `:sliding`."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client
@@ -63,5 +63,5 @@ _NO_SUCH_KEY = -2
 
 
 def _seconds(left_ms: Reply) -> int:
-    """Never 0 for what still lasts, be it only a fraction of a millisecond."""
+    """Rounded up: never 0 while the key exists."""
     return max(1, math.ceil(left_ms / 1000)) if isinstance(left_ms, int) else 1

@@ -1,7 +1,7 @@
-"""`Revocations` in Redis. It remembers since `revocation_epoch`, as the very server process that wrote it down.
+"""`Revocations` in Redis. Complete since `revocation_epoch`, in the server process that wrote the epoch.
 
 A restart from an old snapshot, or a failover to a replica that lagged behind, may have lost the latest revocations
-and kept the epoch. Both come with another process, so the memory begins anew, as it does after a wipe.
+and kept the epoch. Both change the server process, so a new epoch begins, as it does after a wipe.
 """
 
 import math
@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.engines.redis.client import Deadline, RedisClient
+from seriatim.engines.redis.client import RedisClient, RedisDeadline
 from seriatim.engines.redis.connection import Command
 from seriatim.ports.clock import Clock
 from seriatim.ports.revocations import Revocations, Verdict
@@ -17,7 +17,7 @@ from seriatim.ports.revocations import Revocations, Verdict
 _KEPT_S = limits.ACCESS_TOKEN_S + limits.TOKEN_ISSUED_LEEWAY_S
 _EPOCH, _SERVER = "revocation_epoch", "revocation_server"
 
-# Only the first to notice begins anew; and never earlier than before, whatever the clock of who noticed says.
+# Only the first caller that notices begins a new epoch, and never an earlier one, whatever its clock says.
 _BEGIN = """
 local epoch = tonumber(redis.call('GET', KEYS[1]) or '')
 if epoch and redis.call('GET', KEYS[2]) == ARGV[2] then return end
@@ -36,13 +36,13 @@ class RedisRevocations(Revocations):
             commands.append(("SET", _token_key(token_id), "1", "EX", _KEPT_S))
         await self._client.call(commands, timeout_s=timeout_s)
 
-    async def ask(self, session_id: str, token_id: str, issued_at_s: int, *, timeout_s: float) -> Verdict:
-        deadline = Deadline(timeout_s)
+    async def check(self, session_id: str, token_id: str, issued_at_s: int, *, timeout_s: float) -> Verdict:
+        deadline = RedisDeadline(timeout_s)
         question: Command = ("MGET", _token_key(token_id), _session_key(session_id), _EPOCH, _SERVER)
-        answer = await self._client.ask([question], timeout_s=timeout_s)
+        answer = await self._client.call_server([question], timeout_s=timeout_s)
         match answer.replies:
             case [[None, None, bytes(epoch), bytes(server)]] if epoch.isdigit() and server == answer.server_id.encode():
-                # Whoever issued it may have had a fast clock: within the tolerance its word proves nothing.
+                # The issuer's clock may be fast: within the leeway the issue time proves nothing.
                 is_younger = issued_at_s >= int(epoch) + limits.TOKEN_ISSUED_LEEWAY_S
                 return Verdict.CLEAR if is_younger else Verdict.UNSURE
             case [[None, None, _, _]]:
@@ -52,8 +52,8 @@ class RedisRevocations(Revocations):
         return Verdict.REVOKED
 
     async def begin(self, *, timeout_s: float) -> None:
-        """Begins to remember, unless it already does. So would the first `ask`; a process that starts asks at once."""
-        await self.ask("", "", 0, timeout_s=timeout_s)
+        """Begins an epoch, unless there is one. The first `check` would, too; a process calls this when it starts."""
+        await self.check("", "", 0, timeout_s=timeout_s)
 
     async def _begin(self, server_id: str, timeout_s: float) -> None:
         now_s = math.ceil(self._clock.now_ms() / 1000)

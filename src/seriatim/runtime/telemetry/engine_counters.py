@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from seriatim.engines.dynamodb.transport.client import Client
 from seriatim.engines.kafka.event_reader import KafkaEventReader
 from seriatim.engines.redis.client import RedisClient
-from seriatim.engines.redis.dial import Dialer
+from seriatim.engines.redis.dial import RedisDialer
 from seriatim.engines.redis.push import RedisPushSubscriber
 from seriatim.runtime.telemetry.metrics import EngineCounter
 
@@ -28,7 +28,7 @@ def dynamodb_counters(client: Client) -> Sequence[EngineCounter]:
     )
 
 
-def redis_counters(dialer: Dialer, client: RedisClient) -> Sequence[EngineCounter]:
+def redis_counters(dialer: RedisDialer, client: RedisClient) -> Sequence[EngineCounter]:
     made = "Connections made to Redis: a few at the start, then one for each loss"
     return (
         _number("redis_connections", made, dialer.made),

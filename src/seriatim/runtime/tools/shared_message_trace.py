@@ -24,9 +24,9 @@ try:
     from seriatim.engines.dynamodb.transport.client import Client
     from seriatim.engines.kafka.cluster import Cluster
     from seriatim.engines.kafka.event_trail import KafkaTrail
-    from seriatim.engines.redis.address import Address
+    from seriatim.engines.redis.address import RedisAddress
     from seriatim.engines.redis.client import RedisClient
-    from seriatim.engines.redis.dial import Dialer
+    from seriatim.engines.redis.dial import RedisDialer
     from seriatim.engines.redis.directory import RedisDirectory
     from seriatim.runtime.wiring.dynamodb import DynamoDbUrl, StoreUnreachable, dynamodb
 except ModuleNotFoundError as missing:
@@ -74,7 +74,7 @@ async def _connections(settings: Settings) -> AsyncIterator[Connections | None]:
         yield None
         return
     try:
-        client = RedisClient(Dialer(Address.parse(settings.directory)))
+        client = RedisClient(RedisDialer(RedisAddress.parse(settings.directory)))
     except ValueError as error:
         raise InspectionError(str(error)) from error
     directory = RedisDirectory(client)

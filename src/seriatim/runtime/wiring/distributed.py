@@ -53,10 +53,10 @@ try:
     from seriatim.engines.kafka.lag import KafkaLag
     from seriatim.engines.kafka.producer import Producer
     from seriatim.engines.kafka.topic_control import KafkaTopicControl
-    from seriatim.engines.redis.address import Address as RedisAddress
+    from seriatim.engines.redis.address import RedisAddress
     from seriatim.engines.redis.client import RedisClient
     from seriatim.engines.redis.connection import Unsupported
-    from seriatim.engines.redis.dial import Dialer as RedisDialer
+    from seriatim.engines.redis.dial import RedisDialer
     from seriatim.engines.redis.directory import RedisDirectory
     from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
     from seriatim.engines.redis.quotas import RedisQuotas
