@@ -17,7 +17,7 @@ from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.message import TEXT, Draft, Message, Receipt
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
+from seriatim.engines.embedded.atomic_store import EmbeddedAtomicStore
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
@@ -74,7 +74,7 @@ async def sends(path: Path, chats: int, writers: int) -> float:
         events=EmbeddedEventWriter(log, clock),
         clock=clock,
         producer_id="bench",
-        one_step=EmbeddedOneStep(folder, log, clock),
+        atomic_store=EmbeddedAtomicStore(folder, log, clock),
     )
     catalog = EmbeddedCatalog(folder)
     people = [sender(number) for number in range(min(writers, SENDERS))]

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from seriatim.engines.embedded.storage.secondary import Glance
+from seriatim.engines.embedded.storage.secondary import SecondaryStore
 from seriatim.engines.embedded.tools.inspection import EmbeddedInspection
 from seriatim.ports.inspection import Inspection
 from tests.unit.operations.shared_town import shared_town
@@ -18,11 +18,11 @@ Inspected = tuple[Town, Inspection]
 async def embedded() -> AsyncIterator[Inspected]:
     with tempfile.TemporaryDirectory(prefix="seriatim-") as root:
         async with living_town(Path(root) / "data") as town:
-            glance = Glance(town.folder.path)
+            secondary = SecondaryStore(town.folder.path)
             try:
-                yield town, EmbeddedInspection(glance)
+                yield town, EmbeddedInspection(secondary)
             finally:
-                glance.close()
+                secondary.close()
 
 
 @asynccontextmanager

@@ -143,12 +143,14 @@ class EmbeddedEngine(StoreEngine):
         await died.close()
 
     async def lose_counter(self, chat_id: str) -> None:
-        await self.folder.writer.call("accident", lambda view: view.delete(rows.counter_key(chat_id)), timeout_s=5)
+        await self.folder.writer.commit(
+            "accident", lambda transaction: transaction.delete(rows.counter_key(chat_id)), timeout_s=5
+        )
 
     async def damage_counter(self, chat_id: str) -> None:
         damaged = b"\xc1 no release writes this"
-        await self.folder.writer.call(
-            "accident", lambda view: view.put(rows.counter_key(chat_id), damaged), timeout_s=5
+        await self.folder.writer.commit(
+            "accident", lambda transaction: transaction.put(rows.counter_key(chat_id), damaged), timeout_s=5
         )
 
     def log(self) -> MessageLog:

@@ -21,10 +21,10 @@ from seriatim.engines.grpc.server import DurabilityServer
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports import durability as port
-from seriatim.ports.atomic_store import OneStep
+from seriatim.ports.atomic_store import AtomicStore
 from seriatim.ports.durability import Answer, Durability, History
 from seriatim.ports.event_log import MESSAGES
-from seriatim.simulation.stores.atomic_store import MemoryOneStep
+from seriatim.simulation.stores.atomic_store import MemoryAtomicStore
 from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryUserChats
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
 from seriatim.simulation.stores.message_log import MemoryMessageLog
@@ -66,11 +66,11 @@ class DurabilityEngine:
             events=MemoryEventWriter(self.broker, Wire(), self.clock.now_ms),
             clock=self.clock,
             producer_id="contract",
-            one_step=self.one_step(),
+            atomic_store=self.atomic_store(),
             user_chats=MemoryUserChats(self.store, Wire()),
         )
 
-    def one_step(self) -> OneStep | None:
+    def atomic_store(self) -> AtomicStore | None:
         return None
 
     async def close(self) -> None:
@@ -273,8 +273,8 @@ class ExpressEngine(DurabilityEngine):
 
     storing = "step"
 
-    def one_step(self) -> OneStep | None:
-        return MemoryOneStep(self.store, self.broker, self.wire, self.clock.now_ms)
+    def atomic_store(self) -> AtomicStore | None:
+        return MemoryAtomicStore(self.store, self.broker, self.wire, self.clock.now_ms)
 
 
 class RpcEngine(DurabilityEngine):

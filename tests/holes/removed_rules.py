@@ -11,15 +11,15 @@ from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.message import Draft, Receipt, Sealed, Slot
 from seriatim.durability import atomic_commit, dedup, slots
-from seriatim.durability.deadline import Deadline, persistently
+from seriatim.durability.deadline import Deadline, retry_refused
 from seriatim.durability.observer import DurabilityObserver
 from seriatim.durability.pipeline import ChatPipeline, Pending
-from seriatim.durability.publish import ChatPublisher, Outgoing
+from seriatim.durability.publish import ChatPublisher, PublishItem
 from seriatim.durability.reads import MemberReads
 from seriatim.durability.reconcile import Reconciler
 from seriatim.durability.slots import Job, Lease, SlotWriter
 from seriatim.durability.stable_prefix import Prefix, PrefixReader
-from seriatim.durability.watermarks import Receipts
+from seriatim.durability.watermarks import Watermarks
 from seriatim.operations.counter_repair import CounterRepairer
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import PrefixPage
@@ -70,7 +70,7 @@ def old_holes_are_skipped(patch: pytest.MonkeyPatch) -> None:
 
 
 def each_publishes_only_its_own(patch: pytest.MonkeyPatch) -> None:
-    def next_own(self: ChatPublisher) -> list[Outgoing]:
+    def next_own(self: ChatPublisher) -> list[PublishItem]:
         return [self._own[sequence] for sequence in sorted(self._own)]
 
     patch.setattr(ChatPublisher, "_next_own", next_own)
@@ -160,10 +160,10 @@ def keys_belong_to_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 def acks_are_unbounded(patch: pytest.MonkeyPatch) -> None:
-    async def bound(self: Receipts, chat_id: str, sequence: int, deadline: Deadline) -> int:
+    async def bound(self: Watermarks, chat_id: str, sequence: int, deadline: Deadline) -> int:
         return sequence
 
-    patch.setattr(Receipts, "bound", bound)
+    patch.setattr(Watermarks, "bound", bound)
 
 
 # --- H19: removed between check and commit -------------------------------------------------------------------------
@@ -196,7 +196,9 @@ def the_commit_ignores_expiry(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_cancellation_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:
-    def judge(cancelled: Cancelled, entries: Sequence[Entry], drafts: Sequence[tuple[Draft, str]]) -> dedup.Aftermath:
+    def judge(
+        cancelled: Cancelled, entries: Sequence[Entry], drafts: Sequence[tuple[Draft, str]]
+    ) -> dedup.CancellationOutcome:
         settled: Mapping[int, dedup.Hit | dedup.Refusal] = {
             index: dedup.Hit(
                 Receipt(
@@ -208,7 +210,7 @@ def every_cancellation_is_a_duplicate(patch: pytest.MonkeyPatch) -> None:
             )
             for index, entry in enumerate(entries)
         }
-        return dedup.Aftermath(dict(settled), (), ())
+        return dedup.CancellationOutcome(dict(settled), (), ())
 
     patch.setattr(slots, "judge_cancelled", judge)
 
@@ -226,11 +228,11 @@ def ambiguous_adds_are_repeated(patch: pytest.MonkeyPatch) -> None:
     ) -> T:
         while True:
             try:
-                return await persistently(call, deadline=deadline, clock=clock, observe=observe)
+                return await retry_refused(call, deadline=deadline, clock=clock, observe=observe)
             except OutcomeUnknown:
                 continue
 
-    patch.setattr(slots, "persistently", stubbornly)
+    patch.setattr(slots, "retry_refused", stubbornly)
 
 
 # --- H23: nested timeouts ------------------------------------------------------------------------------------------

@@ -3,20 +3,20 @@
 import pytest
 
 from seriatim.domain import limits
-from seriatim.durability.atomic_commit import Express, _Company
-from seriatim.engines.embedded.atomic_store import EmbeddedOneStep, EmbeddedStep
+from seriatim.durability.atomic_commit import AtomicCommitter, _CommitBatch
+from seriatim.engines.embedded.atomic_store import EmbeddedAtomicStore, EmbeddedAtomicTransaction
 from seriatim.engines.embedded.storage.writer import Writer
-from seriatim.ports.atomic_store import Step
+from seriatim.ports.atomic_store import AtomicTransaction
 
 
 def any_counter_is_trusted(patch: pytest.MonkeyPatch) -> None:
     """H4: also one that is below the slots of its chat."""
-    patch.setattr(EmbeddedOneStep, "_trusts", lambda self, chat_id, counter: True)
+    patch.setattr(EmbeddedAtomicStore, "_trusts", lambda self, chat_id, counter: True)
 
 
 def a_step_checks_no_membership(patch: pytest.MonkeyPatch) -> None:
     """H19, H21."""
-    patch.setattr(EmbeddedStep, "is_member", lambda self, chat_id, user_id: True)
+    patch.setattr(EmbeddedAtomicTransaction, "is_member", lambda self, chat_id, user_id: True)
 
 
 def the_disk_is_waited_for(patch: pytest.MonkeyPatch) -> None:
@@ -31,10 +31,10 @@ def steps_begin_however_late(patch: pytest.MonkeyPatch) -> None:
 
 def steps_decide_the_last_first(patch: pytest.MonkeyPatch) -> None:
     """H25."""
-    decide = Express._decide
+    decide = AtomicCommitter._decide
 
-    def backwards(self: Express, company: _Company, step: Step) -> None:
+    def backwards(self: AtomicCommitter, company: _CommitBatch, step: AtomicTransaction) -> None:
         company.drafts.reverse()
         decide(self, company, step)
 
-    patch.setattr(Express, "_decide", backwards)
+    patch.setattr(AtomicCommitter, "_decide", backwards)

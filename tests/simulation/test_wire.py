@@ -268,7 +268,7 @@ def test_the_embedded_worlds_meet_the_same_mixtures_on_a_store_of_whole_sends() 
     for seed in range(20):
         mixed, embedded = (Faults(Random(seed), PROFILES[name], duration_s=10.0) for name in ("mixed", "embedded"))
         assert (mixed.profile.summary, mixed.incidents) == (embedded.profile.summary, embedded.incidents)
-        assert (mixed.profile.one_step, embedded.profile.one_step) == (False, True)
+        assert (mixed.profile.atomic_store, embedded.profile.atomic_store) == (False, True)
         assert embedded.profile.cut >= 0.05
 
 

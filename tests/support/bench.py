@@ -161,9 +161,9 @@ class Bench(OnMemory):
 
     # --- processes -------------------------------------------------------------------------------------------------
 
-    def node(self, name: str = "ingest-1", *, skew_s: float = 0.0, one_step: bool = False) -> "Node":
-        """`one_step`: its store takes whole sends. Such a store belongs to one process."""
-        return Node(self, name, skew_s, one_step or self.one_step)
+    def node(self, name: str = "ingest-1", *, skew_s: float = 0.0, atomic_store: bool = False) -> "Node":
+        """`atomic_store`: its store takes whole sends. Such a store belongs to one process."""
+        return Node(self, name, skew_s, atomic_store or self.atomic_store)
 
     # --- what is there now -----------------------------------------------------------------------------------------
 
@@ -261,7 +261,7 @@ class Bench(OnMemory):
 class Node:
     """One ingest process: its own clock, wires and fate."""
 
-    def __init__(self, bench: Bench, name: str, skew_s: float, one_step: bool) -> None:
+    def __init__(self, bench: Bench, name: str, skew_s: float, atomic_store: bool) -> None:
         self.bench = bench
         self.name = name
         self.process = Process(bench.loop, name, random=Random(name), skew_s=skew_s)
@@ -277,20 +277,20 @@ class Node:
             events=self.events,
             clock=self.clock,
             producer_id=name,
-            one_step=bench.whole_sends(self.wire, self.clock) if one_step else None,
+            atomic_store=bench.whole_sends(self.wire, self.clock) if atomic_store else None,
             observe=self.recorded,
         )
-        self.one_step = one_step
+        self.atomic_store = atomic_store
 
     def on_lookup(self, *outcomes: CallOutcome) -> None:
         """What becomes of the next looks at what a draft depends on. In one step all of these are the step's fate."""
-        self.wire.on("step" if self.one_step else "lookup", *outcomes)
+        self.wire.on("step" if self.atomic_store else "lookup", *outcomes)
 
     def on_commit(self, *outcomes: CallOutcome) -> None:
-        self.wire.on("step" if self.one_step else "persist", *outcomes)
+        self.wire.on("step" if self.atomic_store else "persist", *outcomes)
 
     def on_publish(self, *outcomes: CallOutcome) -> None:
-        if self.one_step:
+        if self.atomic_store:
             self.wire.on("step", *outcomes)
         else:
             self.events_wire.on("append", *outcomes)

@@ -3,12 +3,12 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from seriatim.ports.atomic_store import OneStep
+from seriatim.ports.atomic_store import AtomicStore
 from seriatim.ports.catalog import Roster
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES, DeadLetterWriter, EventReader, Partition, Record
 from seriatim.simulation.loop import SimulatedLoop
-from seriatim.simulation.stores.atomic_store import MemoryOneStep
+from seriatim.simulation.stores.atomic_store import MemoryAtomicStore
 from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
 from seriatim.simulation.stores.event_reader import MemoryEventReader
@@ -23,7 +23,7 @@ class OnMemory(StoreObserver):
     broker: MemoryBroker
     violations: list[str]
     partitions: ClassVar[Mapping[str, int]] = {MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1}
-    one_step: ClassVar[bool] = False  # do sends take the short way, unless a test says otherwise?
+    atomic_store: ClassVar[bool] = False  # do sends take the short way, unless a test says otherwise?
 
     def open_engines(self) -> tuple[MemoryStore, MemoryBroker]:
         return MemoryStore(self), MemoryBroker(self.partitions, self)
@@ -46,8 +46,8 @@ class OnMemory(StoreObserver):
     def event_writer(self, wire: ScriptedWire, clock: Clock) -> MemoryEventWriter:
         return MemoryEventWriter(self.broker, wire, clock.now_ms)
 
-    def whole_sends(self, wire: ScriptedWire, clock: Clock) -> OneStep:
-        return MemoryOneStep(self.store, self.broker, wire, clock.now_ms)
+    def whole_sends(self, wire: ScriptedWire, clock: Clock) -> AtomicStore:
+        return MemoryAtomicStore(self.store, self.broker, wire, clock.now_ms)
 
     def roster(self, wire: ScriptedWire) -> Roster:
         return MemoryRoster(self.store, wire)

@@ -14,14 +14,14 @@ from typing import Any, ClassVar, cast
 
 from seriatim.domain.errors import OutcomeUnknown, SeriatimError
 from seriatim.domain.events import BadEvent, MessagePersisted, decode
-from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
+from seriatim.engines.embedded.atomic_store import EmbeddedAtomicStore
 from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster
 from seriatim.engines.embedded.event_log import EmbeddedDeadLetterWriter, EmbeddedEventLog, EmbeddedEventWriter
 from seriatim.engines.embedded.event_reader import EmbeddedEventReader
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.rows import EventRow, first_text, last_number
-from seriatim.ports.atomic_store import OneStep, Step
+from seriatim.ports.atomic_store import AtomicStore, AtomicTransaction
 from seriatim.ports.catalog import Roster
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, DeadLetterWriter, EventReader, Headers, Partition, Record
@@ -41,7 +41,7 @@ T_S = 5.0
 class OnAFolder(OnMemory):
     """In place of the engines in memory. Casts: these answer whatever the stories ask of those."""
 
-    one_step: ClassVar[bool] = True
+    atomic_store: ClassVar[bool] = True
 
     def open_engines(self) -> tuple[MemoryStore, MemoryBroker]:
         self._root = tempfile.TemporaryDirectory(prefix="seriatim-")
@@ -76,8 +76,8 @@ class OnAFolder(OnMemory):
     def event_writer(self, wire: ScriptedWire, clock: Clock) -> MemoryEventWriter:
         return cast(MemoryEventWriter, Wired(EmbeddedEventWriter(self.log, clock), wire))
 
-    def whole_sends(self, wire: ScriptedWire, clock: Clock) -> OneStep:
-        return WiredSteps(EmbeddedOneStep(self.folder, self.log, clock), wire, self.syncs)
+    def whole_sends(self, wire: ScriptedWire, clock: Clock) -> AtomicStore:
+        return WiredSteps(EmbeddedAtomicStore(self.folder, self.log, clock), wire, self.syncs)
 
     def roster(self, wire: ScriptedWire) -> Roster:
         return cast(Roster, Wired(EmbeddedRoster(self.folder), wire))
@@ -123,7 +123,7 @@ class FolderLog:
         fresh = [(EventRow(key, value, headers, now_ms), None) for key, value, headers in events]
         self._log.writer.enlist(
             "append",
-            lambda view: self._log.put(view, partition, fresh),
+            lambda transaction: self._log.put(transaction, partition, fresh),
             lambda error: None,
             deadline=asyncio.get_running_loop().time() + T_S,
             applied=lambda: self._log.appended({partition: fresh}),
@@ -159,16 +159,20 @@ class Wired:
             raise OutcomeUnknown(f"{name}: no answer within {timeout_s:g} s") from None
 
 
-class WiredSteps(OneStep):
+class WiredSteps(AtomicStore):
     """A lost request is a sync that never ends: the engine itself has to answer by the deadline."""
 
-    def __init__(self, steps: OneStep, wire: ScriptedWire, syncs: VirtualSyncs) -> None:
+    def __init__(self, steps: AtomicStore, wire: ScriptedWire, syncs: VirtualSyncs) -> None:
         self._steps = steps
         self._wire = wire
         self._syncs = syncs
 
     def ask(
-        self, take: Callable[[Step], None], answer: Callable[[SeriatimError | None], None], *, deadline: float
+        self,
+        take: Callable[[AtomicTransaction], None],
+        answer: Callable[[SeriatimError | None], None],
+        *,
+        deadline: float,
     ) -> None:
         draw_fault, loop = self._wire.next_outcome("step"), asyncio.get_running_loop()
         before = draw_fault.before
@@ -176,7 +180,7 @@ class WiredSteps(OneStep):
             loop.call_soon(answer, draw_fault.refusal("step: refused"))
             return
 
-        def taken(step: Step) -> None:
+        def taken(step: AtomicTransaction) -> None:
             if before is not None:
                 before()
             take(step)

@@ -37,7 +37,7 @@ class VirtualSyncs:
         writer._jobs.put(None)
         writer._thread.join()
         vars(writer)["_jobs"] = self
-        for name in ("_begin_soon", "put_soon", "_watch"):
+        for name in ("_begin_soon", "write_lazily", "_watch"):
             vars(writer)[name] = partial(self._in_the_world, getattr(writer, name))
 
     def _in_the_world(self, method: Callable[..., None], *args: object) -> None:

@@ -203,7 +203,7 @@ def test_a_chat_whose_counter_is_gone_is_answered_internal_error(tmp_path: Path)
 
 async def _lose_counter(data: Path, chat_id: str) -> None:
     folder = Folder.open(data, create=False)
-    await folder.writer.call("lose", lambda view: view.delete(rows.counter_key(chat_id)), timeout_s=5.0)
+    await folder.writer.commit("lose", lambda transaction: transaction.delete(rows.counter_key(chat_id)), timeout_s=5.0)
     await folder.close()
 
 

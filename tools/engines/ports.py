@@ -24,7 +24,7 @@ def spare_port() -> int:
     So an engine finds its port free when it is started again. A program that does not ask here may still take the port
     before the engine does: `Engine.start` then tries another.
 
-    It lies below the range that outgoing connections use. Inside that range, a client that tries to reach a stopped
+    It lies below the range that item connections use. Inside that range, a client that tries to reach a stopped
     engine can be given the engine's own port, be connected to itself, and keep the engine from coming back.
     """
     passing_min = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])

@@ -29,7 +29,7 @@ from seriatim.domain.times import iso
 from seriatim.durability.dedup import Hit, expired, expires_at_s, judge_key
 from seriatim.durability.observer import DurabilityObserver
 from seriatim.durability.pipeline import Pending
-from seriatim.ports.atomic_store import OneStep, Step
+from seriatim.ports.atomic_store import AtomicStore, AtomicTransaction
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import Event
 from seriatim.ports.message_log import ChatCounter, Entry
@@ -37,12 +37,12 @@ from seriatim.ports.message_log import ChatCounter, Entry
 Outcome = Receipt | SeriatimError
 
 
-class Express:
+class AtomicCommitter:
     """`long_way` takes a draft that cannot go this way, and answers it."""
 
     def __init__(
         self,
-        store: OneStep,
+        store: AtomicStore,
         *,
         clock: Clock,
         breaker: Breaker,
@@ -56,7 +56,7 @@ class Express:
         self._observe = observe
         self._producer_id = producer_id
         self._long_way = long_way
-        self._gathering: _Company | None = None
+        self._gathering: _CommitBatch | None = None
         self._under_way = 0
         self._arrival: asyncio.Future[None] | None = None
         self._created_ms = 0
@@ -66,7 +66,7 @@ class Express:
         company = self._gathering
         if company is None:
             company = self._gather(pending)
-        elif len(company.drafts) >= limits.EXPRESS_DRAFTS_MAX:
+        elif len(company.drafts) >= limits.COMMIT_BATCH_DRAFTS_MAX:
             raise ServerBusy("this server is very busy; retry in a second", retry_after_seconds=1)
         company.drafts.append(pending)
         if pending.deadline < company.deadline:
@@ -80,13 +80,13 @@ class Express:
                 self._arrival = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._arrival)
 
-    def _gather(self, first: Pending) -> "_Company":
-        if first.hopeless(first.admitted_at):
+    def _gather(self, first: Pending) -> "_CommitBatch":
+        if first.expired(first.admitted_at):
             raise ServiceUnavailable("no time was left to store this; retry with the same id")
         wait = self._breaker.admit(first.admitted_at)
         if wait is not None:
             raise BreakerOpen("the store is failing; retry later with the same id", retry_after_seconds=wait)
-        self._gathering = company = _Company(first.deadline)
+        self._gathering = company = _CommitBatch(first.deadline)
         self._under_way += 1
         self._store.ask(
             lambda step: self._decide(company, step),
@@ -95,10 +95,10 @@ class Express:
         )
         return company
 
-    def _decide(self, company: "_Company", step: Step) -> None:
+    def _decide(self, company: "_CommitBatch", step: AtomicTransaction) -> None:
         """Every draft is judged by the rows as those before it left them. Nobody is answered from within.
 
-        If this raises, nothing has happened yet: the company is as it was, and all of it is told.
+        If this raises, nothing has happened yet: the company is as it was, and every draft of it is answered.
         """
         self._gathering = None
         company.taken = True
@@ -109,12 +109,12 @@ class Express:
         step.expect([(each.draft.chat_id, each.draft.client_message_id) for each in company.drafts])
         decided: list[Pending] = []
         outcomes: list[Outcome] = []
-        hopeless: list[Pending] = []
+        expired: list[Pending] = []
         leaving: list[Pending] = []
         soonest = now + limits.ATTEMPT_ROOM_S
         for pending in company.drafts:
             if pending.deadline < soonest:
-                hopeless.append(pending)
+                expired.append(pending)
             elif (outcome := batch.decide(pending.draft, pending.digest)) is None:
                 leaving.append(pending)
             else:
@@ -124,12 +124,12 @@ class Express:
         company.drafts, company.outcomes, company.stored = decided, outcomes, batch.stored
         for chat_id, error in batch.unreadable.items():
             self._observe.row_unreadable(chat_id, error)
-        for pending in hopeless:
+        for pending in expired:
             asyncio.get_running_loop().call_soon(pending.give_up)
         for pending in leaving:
             self._long_way(pending)
 
-    def _settle(self, company: "_Company", error: SeriatimError | None) -> None:
+    def _settle(self, company: "_CommitBatch", error: SeriatimError | None) -> None:
         if self._gathering is company:
             self._gathering = None
         now = self._clock.monotonic()
@@ -138,11 +138,11 @@ class Express:
         took_s: list[float] = []
         for pending, outcome in zip(company.drafts, outcomes, strict=False):
             try:
-                told = pending.answer(outcome)
+                answered = pending.answer(outcome)
             except Exception as failure:  # of who asked: the others are answered all the same
                 self._observe.failed("express", failure)
                 continue
-            if told and isinstance(outcome, Receipt):
+            if answered and isinstance(outcome, Receipt):
                 if outcome.deduplicated:
                     self._observe.hit()
                 else:
@@ -152,7 +152,7 @@ class Express:
         if self._arrival is not None and not self._arrival.done() and not self._under_way:
             self._arrival.set_result(None)
 
-    def _report(self, company: "_Company", error: SeriatimError | None, now: float) -> None:
+    def _report(self, company: "_CommitBatch", error: SeriatimError | None, now: float) -> None:
         """To the breaker, that let us through, and to the operators. Only a write proves that the store can write, or
         cannot: a read that fails may be about one chat's rows.
 
@@ -172,7 +172,7 @@ class Express:
             self._observe.failed("express", error.__cause__ or error)
 
 
-def _never_taken(company: "_Company", error: SeriatimError) -> bool:
+def _never_taken(company: "_CommitBatch", error: SeriatimError) -> bool:
     """The store gave no answer at all."""
     return not company.taken and isinstance(error, OutcomeUnknown)
 
@@ -181,7 +181,7 @@ def _expire(pending: Pending) -> None:
     pending.answer(OutcomeUnknown("the store did not answer in time; retry with the same id"))
 
 
-class _Company:
+class _CommitBatch:
     """Drafts that travel together: first those that gather, then those that were decided, with what they came to."""
 
     __slots__ = ("deadline", "decided_at", "drafts", "outcomes", "stored", "taken")
@@ -198,7 +198,7 @@ class _Company:
 class _Batch:
     """One step, chat by chat."""
 
-    def __init__(self, step: Step, now_s: int, created_ms: int, chance: int, producer_id: str) -> None:
+    def __init__(self, step: AtomicTransaction, now_s: int, created_ms: int, chance: int, producer_id: str) -> None:
         self.stored: dict[str, int] = {}
         self.unreadable: dict[str, RowUnreadable] = {}
         self._step = step
@@ -262,7 +262,7 @@ class _Batch:
             content_type=draft.content_type,
             created_at=created_at,
         )
-        told = message_persisted(
+        decoded = message_persisted(
             message,
             prev_sequence=previous,
             members_version=chat.before.members_version,
@@ -275,9 +275,9 @@ class _Batch:
             Entry(message=message, content_sha256=digest, expires_at_s=self._expires_at_s),
             Event(
                 key=chat_id,
-                value=encode_message(told),
+                value=encode_message(decoded),
                 headers=headers(MessagePersisted, draft.trace_id),
-                told=told,
+                decoded=decoded,
             ),
         )
         return Receipt(message_id=message.message_id, sequence=sequence, created_at=created_at, prev_sequence=previous)

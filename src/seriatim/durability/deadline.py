@@ -49,7 +49,7 @@ def _out_of_time() -> OutOfTime:
     return OutOfTime("the deadline leaves no room for another attempt; retry with the same id")
 
 
-async def persistently(
+async def retry_refused(
     call: Callable[[float], Awaitable[T]],
     *,
     deadline: Deadline,

@@ -72,7 +72,7 @@ def expires_at_s(created_ms: int) -> int:
     return -(-created_ms // 1000) + limits.KEY_LIFETIME_S
 
 
-class Aftermath(msgspec.Struct, frozen=True):
+class CancellationOutcome(msgspec.Struct, frozen=True):
     """A cancelled transaction, read by index: who is settled, which slots are lost, and to which foreign messages."""
 
     settled: dict[int, Hit | Refusal]
@@ -80,7 +80,9 @@ class Aftermath(msgspec.Struct, frozen=True):
     collisions: tuple[Message, ...]
 
 
-def judge_cancelled(cancelled: Cancelled, entries: Sequence[Entry], drafts: Sequence[tuple[Draft, str]]) -> Aftermath:
+def judge_cancelled(
+    cancelled: Cancelled, entries: Sequence[Entry], drafts: Sequence[tuple[Draft, str]]
+) -> CancellationOutcome:
     """Only the key's condition means "duplicate"; a taken slot means "allocate again"; a lost role means "refuse"."""
     gone = [cause.sender_id for cause in cancelled.causes if isinstance(cause, SenderGone)]
     settled: dict[int, Hit | Refusal] = {
@@ -99,4 +101,4 @@ def judge_cancelled(cancelled: Cancelled, entries: Sequence[Entry], drafts: Sequ
                 lost.append(entries[index].message.sequence)
                 if isinstance(holder, Message):
                     collisions.append(holder)
-    return Aftermath(settled, tuple(lost), tuple(collisions))
+    return CancellationOutcome(settled, tuple(lost), tuple(collisions))

@@ -57,7 +57,7 @@ class StoreGuard:
         self._failing: dict[str, None] = {}  # chats, since the last write
         self._failures = 0
 
-    async def look(self, chat_id: str, call: Callable[[], Awaitable[T]]) -> T:
+    async def read(self, chat_id: str, call: Callable[[], Awaitable[T]]) -> T:
         """A read with its repetition. Raises `BreakerOpen`, or what the call raises."""
         breaker = self._breaker
         if breaker is None:

@@ -10,7 +10,7 @@ from seriatim.domain import limits
 from seriatim.domain.circuit_breaker import Breaker, BreakerState
 from seriatim.domain.errors import Draining, RowUnreadable, SeriatimError, ServerBusy
 from seriatim.domain.message import Draft
-from seriatim.durability.atomic_commit import Express
+from seriatim.durability.atomic_commit import AtomicCommitter
 from seriatim.durability.deadline import Deadline
 from seriatim.durability.guards import GuardedWriter, StoreGuard, events_refused, store_refused
 from seriatim.durability.observer import DurabilityObserver
@@ -20,8 +20,8 @@ from seriatim.durability.reads import MemberReads
 from seriatim.durability.reconcile import Reconciler
 from seriatim.durability.slots import SlotWriter
 from seriatim.durability.stable_prefix import PrefixReader
-from seriatim.durability.watermarks import Receipts
-from seriatim.ports.atomic_store import OneStep
+from seriatim.durability.watermarks import Watermarks
+from seriatim.ports.atomic_store import AtomicStore
 from seriatim.ports.catalog import UserChats
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
@@ -32,8 +32,8 @@ from seriatim.ports.message_log import ChatCounter, MessageLog
 class Ingest:
     """One process's share of the durability plane. `run` keeps the reconciler going; `drain` ends it politely.
 
-    `one_step`: the same store once more, if it can take whole sends in one step. `user_chats`: for gateways that look
-    for chats which no push has shown; without it there are none to find.
+    `atomic_store`: a second handle on the same store, if that can commit whole sends atomically.
+    `user_chats`: for gateways that search for chats which no push has shown; without it `joined` finds none.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Ingest:
         events: EventWriter,
         clock: Clock,
         producer_id: str,
-        one_step: OneStep | None = None,
+        atomic_store: AtomicStore | None = None,
         user_chats: UserChats | None = None,
         observe: DurabilityObserver | None = None,
     ) -> None:
@@ -55,14 +55,14 @@ class Ingest:
         self._breaker = Breaker()  # of the event log; where one engine holds both, of that engine
         self._store_breaker = Breaker()
         self._events = GuardedWriter(events, self._breaker, clock)
-        self._guard = StoreGuard(self._store_breaker if one_step is None else None, clock)
+        self._guard = StoreGuard(self._store_breaker if atomic_store is None else None, clock)
         self._prefix = PrefixReader(log, clock, self._observe)
         self._reads = MemberReads(log, self._prefix, clock, self._observe)
-        self._receipts = Receipts(log, clock)
+        self._watermarks = Watermarks(log, clock)
         self._pipelines: dict[str, ChatPipeline] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._draining = False
-        self._express = None if one_step is None else self._expressly(one_step)
+        self._committer = None if atomic_store is None else self._atomic_committer(atomic_store)
         self.reconciler = Reconciler(
             log=log,
             publisher_of=self._publisher,
@@ -82,7 +82,7 @@ class Ingest:
             if self._draining or not self._breaker.closed or not self._store_breaker.closed:
                 self._check_open(now)
             pending = Pending(draft, deadline=deadline, admitted_at=now, answer=answer)
-            express = self._express
+            express = self._committer
             if express is None or draft.chat_id in self._pipelines:
                 self._pipeline(draft.chat_id).put(pending)
             else:
@@ -104,7 +104,7 @@ class Ingest:
         )
 
     async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, timeout_s: float) -> None:
-        await self._receipts.acknowledge(user_id, chat_id, sequence=sequence, timeout_s=timeout_s)
+        await self._watermarks.acknowledge(user_id, chat_id, sequence=sequence, timeout_s=timeout_s)
 
     async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
         """The stored marks; for chats active here the pipeline knows better. What cannot be read is left out."""
@@ -157,8 +157,8 @@ class Ingest:
         self._draining = True
         for pipeline in self._pipelines.values():
             pipeline.finish()
-        if self._express is not None:
-            await self._express.finish()  # first: it may still send drafts the long way
+        if self._committer is not None:
+            await self._committer.finish()  # first: it may still send drafts the long way
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
@@ -199,17 +199,17 @@ class Ingest:
             self._tasks[chat_id] = asyncio.get_running_loop().create_task(pipeline.run())
         return pipeline
 
-    def _expressly(self, store: OneStep) -> Express:
-        return Express(
+    def _atomic_committer(self, store: AtomicStore) -> AtomicCommitter:
+        return AtomicCommitter(
             store,
             clock=self._clock,
             breaker=self._breaker,
             observe=self._observe,
             producer_id=self._producer_id,
-            long_way=self._go_the_long_way,
+            long_way=self._submit_to_pipeline,
         )
 
-    def _go_the_long_way(self, pending: Pending) -> None:
+    def _submit_to_pipeline(self, pending: Pending) -> None:
         try:
             pipeline = self._pipeline(pending.draft.chat_id)
             pipeline.put(pending)

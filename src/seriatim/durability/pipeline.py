@@ -18,7 +18,7 @@ from seriatim.domain.errors import (
     ServiceUnavailable,
 )
 from seriatim.domain.message import Draft, Receipt, content_digest
-from seriatim.durability.deadline import Deadline, persistently
+from seriatim.durability.deadline import Deadline, retry_refused
 from seriatim.durability.dedup import Fresh, Hit, Refusal, Verdict, judge
 from seriatim.durability.guards import StoreGuard
 from seriatim.durability.observer import DurabilityObserver
@@ -53,7 +53,7 @@ class Pending:
         answer(outcome)
         return True
 
-    def hopeless(self, now: float) -> bool:
+    def expired(self, now: float) -> bool:
         return self.deadline - now < limits.ATTEMPT_ROOM_S
 
     def give_up(self) -> None:
@@ -131,7 +131,7 @@ class ChatPipeline:
         senders: dict[str, None] = {}
         while self._queue:
             pending = self._queue[0]
-            if pending.hopeless(now):
+            if pending.expired(now):
                 self._queue.popleft().give_up()
                 continue
             draft = pending.draft
@@ -145,7 +145,7 @@ class ChatPipeline:
 
     def _expire(self) -> None:
         now = self._clock.monotonic()
-        for pending in [each for each in self._queue if each.hopeless(now)]:
+        for pending in [each for each in self._queue if each.expired(now)]:
             self._queue.remove(pending)
             pending.give_up()
 
@@ -195,9 +195,9 @@ class ChatPipeline:
         """One consistent read decides: keys, roles, and how far the chat is published. It is repeated once."""
         keys = [pending.draft.client_message_id for pending in batch]
         senders = list(dict.fromkeys(pending.draft.sender_id for pending in batch))
-        found = await self._guard.look(
+        found = await self._guard.read(
             self._chat_id,
-            lambda: persistently(
+            lambda: retry_refused(
                 lambda room: self._log.lookup(self._chat_id, keys, senders, timeout_s=room),
                 deadline=deadline,
                 clock=self._clock,

@@ -13,7 +13,7 @@ from seriatim.domain.errors import Conflict, OutcomeUnknown, ServiceUnavailable,
 from seriatim.domain.events import MessagePersisted, encode_message, headers, message_persisted
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.times import iso
-from seriatim.durability.deadline import Deadline, persistently
+from seriatim.durability.deadline import Deadline, retry_refused
 from seriatim.durability.observer import DurabilityObserver
 from seriatim.durability.stable_prefix import PrefixReader
 from seriatim.ports.clock import Clock
@@ -23,7 +23,7 @@ from seriatim.ports.message_log import MessageLog
 NOBODYS = ""  # origin of a message read back from the store: no connection is waiting for it, so none is skipped
 
 
-class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+class PublishItem(msgspec.Struct, frozen=True, kw_only=True):
     """A filled slot on its way to the event log."""
 
     slot: Slot
@@ -50,7 +50,7 @@ class ChatPublisher:
         self.chat_id = chat_id
         self.mark = 0
         self.last_message: int | None = None  # the last message at or below the mark; 0: none, None: unknown
-        self._own: dict[int, Outgoing] = {}  # filled by us, not out yet
+        self._own: dict[int, PublishItem] = {}  # filled by us, not out yet
         self._log = log
         self._prefix = prefix
         self._events = events
@@ -65,10 +65,10 @@ class ChatPublisher:
             self.last_message = last_message
             self._own = {sequence: out for sequence, out in self._own.items() if sequence > mark}
 
-    def filled(self, outgoing: Outgoing) -> None:
+    def filled(self, item: PublishItem) -> None:
         """We filled this slot ourselves, so it need not be read back."""
-        if outgoing.slot.sequence > self.mark:
-            self._own[outgoing.slot.sequence] = outgoing
+        if item.slot.sequence > self.mark:
+            self._own[item.slot.sequence] = item
 
     async def advance(self, target: int, *, deadline: Deadline) -> Mapping[int, int | None]:
         """Publishes until `mark` reaches `target`, an allocated slot. Returns each own message's predecessor.
@@ -90,18 +90,18 @@ class ChatPublisher:
             predecessors.update(await self._append(run, deadline))
         return predecessors
 
-    def _next_own(self) -> list[Outgoing]:
-        run: list[Outgoing] = []
+    def _next_own(self) -> list[PublishItem]:
+        run: list[PublishItem] = []
         while (out := self._own.get(self.mark + 1 + len(run))) is not None and len(run) < limits.PUBLISH_EVENTS_MAX:
             run.append(out)
         return run
 
-    async def _read_back(self, target: int, deadline: Deadline) -> list[Outgoing]:
+    async def _read_back(self, target: int, deadline: Deadline) -> list[PublishItem]:
         limit = min(target - self.mark, limits.PUBLISH_EVENTS_MAX)
         prefix = await self._prefix.read(self.chat_id, after=self.mark, limit=limit, deadline=deadline)
         return await self._foreign(prefix.slots, deadline) if prefix.slots else []
 
-    async def _close_hole(self, deadline: Deadline) -> list[Outgoing]:
+    async def _close_hole(self, deadline: Deadline) -> list[PublishItem]:
         """A seal that was refused, or whose answer was lost, is followed by another read, as any other."""
         try:
             slot = await self._prefix.seal(self.chat_id, self.mark + 1, deadline=deadline)
@@ -109,13 +109,13 @@ class ChatPublisher:
             return []
         return await self._foreign([slot], deadline)
 
-    async def _foreign(self, slots: Sequence[Slot], deadline: Deadline) -> list[Outgoing]:
+    async def _foreign(self, slots: Sequence[Slot], deadline: Deadline) -> list[PublishItem]:
         """Slots read back; our own among them go out as ours. The membership version is read after the slots, so it is
         not older than at their allocation.
         """
         version = 0
         if any(isinstance(slot, Message) for slot in slots):
-            counters = await persistently(
+            counters = await retry_refused(
                 lambda room: self._log.counters([self.chat_id], timeout_s=room),
                 deadline=deadline,
                 clock=self._clock,
@@ -126,11 +126,11 @@ class ChatPublisher:
                 raise ServiceUnavailable("this chat's counter is missing")
             version = counters[self.chat_id].members_version
         return [
-            self._own.get(slot.sequence) or Outgoing(slot=slot, members_version=version, readback=True)
+            self._own.get(slot.sequence) or PublishItem(slot=slot, members_version=version, readback=True)
             for slot in slots
         ]
 
-    async def _append(self, run: Sequence[Outgoing], deadline: Deadline) -> Mapping[int, int | None]:
+    async def _append(self, run: Sequence[PublishItem], deadline: Deadline) -> Mapping[int, int | None]:
         began = self._clock.monotonic()
         event_time = iso(self._clock.now_ms())
         predecessors: dict[int, int | None] = {}
@@ -153,8 +153,8 @@ class ChatPublisher:
             self._own.pop(out.slot.sequence, None)
         return predecessors
 
-    def _event(self, message: Message, out: Outgoing, previous: int | None, event_time: str) -> Event:
-        told = message_persisted(
+    def _event(self, message: Message, out: PublishItem, previous: int | None, event_time: str) -> Event:
+        decoded = message_persisted(
             message,
             prev_sequence=previous,
             members_version=out.members_version,
@@ -165,7 +165,7 @@ class ChatPublisher:
         )
         return Event(
             key=self.chat_id,
-            value=encode_message(told),
+            value=encode_message(decoded),
             headers=headers(MessagePersisted, out.trace_id, republished=out.readback),
-            told=told,
+            decoded=decoded,
         )

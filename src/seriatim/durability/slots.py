@@ -21,11 +21,11 @@ from seriatim.domain.errors import (
 from seriatim.domain.ids import MESSAGE, ulid
 from seriatim.domain.message import Draft, Message, Receipt, Sealed, Slot
 from seriatim.domain.times import iso
-from seriatim.durability.deadline import Deadline, persistently
+from seriatim.durability.deadline import Deadline, retry_refused
 from seriatim.durability.dedup import Hit, expires_at_s, judge_cancelled
 from seriatim.durability.guards import StoreGuard
 from seriatim.durability.observer import DurabilityObserver
-from seriatim.durability.publish import ChatPublisher, Outgoing
+from seriatim.durability.publish import ChatPublisher, PublishItem
 from seriatim.durability.stable_prefix import PrefixReader
 from seriatim.ports.clock import Clock
 from seriatim.ports.message_log import Allocation, Entry, MessageLog, PublishedAhead
@@ -105,7 +105,7 @@ class SlotWriter:
             began = self._clock.monotonic()
             answer = await self._guard.write(
                 self._chat_id,
-                persistently(
+                retry_refused(
                     lambda room: self._log.allocate(
                         self._chat_id,
                         count,
@@ -172,12 +172,12 @@ class SlotWriter:
         if cancelled is None:
             self._guard.wrote()
             return True
-        aftermath = judge_cancelled(cancelled, entries, [(job.draft, job.digest) for job in group])
-        for index, verdict in aftermath.settled.items():
+        outcome = judge_cancelled(cancelled, entries, [(job.draft, job.digest) for job in group])
+        for index, verdict in outcome.settled.items():
             group[index].outcome = verdict.receipt if isinstance(verdict, Hit) else verdict.error
-        for collision in aftermath.collisions:
+        for collision in outcome.collisions:
             self._observe.duplicate_sequence(self._chat_id, collision.sequence)
-        for sequence in aftermath.lost_slots:
+        for sequence in outcome.lost_slots:
             lease.free.remove(sequence)
         return False
 
@@ -199,7 +199,7 @@ class SlotWriter:
             self._observe.duplicate_sequence(self._chat_id, sequence)
         lease.free.remove(sequence)
         if isinstance(holder, Sealed):
-            self._publisher.filled(Outgoing(slot=holder, members_version=lease.members_version))
+            self._publisher.filled(PublishItem(slot=holder, members_version=lease.members_version))
         return False
 
     def _keep(self, group: Sequence[Job], entries: Sequence[Entry], lease: Lease) -> None:
@@ -211,7 +211,7 @@ class SlotWriter:
                 message_id=message.message_id, sequence=message.sequence, created_at=message.created_at
             )
             self._publisher.filled(
-                Outgoing(
+                PublishItem(
                     slot=message,
                     members_version=lease.members_version,
                     origin_connection_id=job.draft.origin_connection_id or "",
@@ -225,7 +225,7 @@ class SlotWriter:
             for sequence in lease.free:
                 holder = await self._prefix.seal(self._chat_id, sequence, deadline=deadline)
                 if isinstance(holder, Sealed):
-                    self._publisher.filled(Outgoing(slot=holder, members_version=lease.members_version))
+                    self._publisher.filled(PublishItem(slot=holder, members_version=lease.members_version))
         except SeriatimError:
             return
 

@@ -15,7 +15,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, ServiceUnavailable, Throttled
 from seriatim.domain.message import Sealed, Slot
 from seriatim.domain.times import iso, milliseconds
-from seriatim.durability.deadline import Deadline, persistently
+from seriatim.durability.deadline import Deadline, retry_refused
 from seriatim.durability.observer import DurabilityObserver
 from seriatim.ports.clock import Clock
 from seriatim.ports.message_log import MessageLog
@@ -46,7 +46,7 @@ class PrefixReader:
         A hole that cannot be closed now ends the prefix; it is no reason to refuse the read.
         """
         for attempt in range(_ROUNDS_MAX):
-            page = await persistently(
+            page = await retry_refused(
                 lambda room: self._log.read(chat_id, after=after, limit=limit + 1, timeout_s=room),
                 deadline=deadline,
                 clock=self._clock,
@@ -72,7 +72,7 @@ class PrefixReader:
         """Slots from `at` downwards without a hole, at most `limit`. `at` lies in the stable prefix, so there is none;
         but a commit may be seen in part for a moment.
         """
-        page = await persistently(
+        page = await retry_refused(
             lambda room: self._log.read_back(chat_id, before=at + 1, limit=limit, timeout_s=room),
             deadline=deadline,
             clock=self._clock,

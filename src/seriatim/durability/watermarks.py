@@ -6,7 +6,7 @@ from seriatim.ports.clock import Clock
 from seriatim.ports.message_log import MessageLog
 
 
-class Receipts:
+class Watermarks:
     def __init__(self, log: MessageLog, clock: Clock) -> None:
         self._log = log
         self._clock = clock

@@ -22,7 +22,7 @@ class Deliverer:
         counted, never raised.
         """
         messages: dict[str, list[MessagePersisted]] = {}
-        for event in [record.told or decode(record.key, record.value) for record in run]:
+        for event in [record.decoded or decode(record.key, record.value) for record in run]:
             if event.envelope.event_version != EVENT_VERSION:
                 self._observe.unknown_version(event.envelope.event_version)
             if isinstance(event, MessagePersisted):

@@ -114,7 +114,7 @@ class PartitionWorker:
 
     async def recover(self, record: Record, error: Exception, attempts: int) -> bool:
         """After a failed attempt: True once it is a dead letter, False to try the record again. It stays first."""
-        if hopeless(error, attempts):
+        if attempts_exhausted(error, attempts):
             return await self._write_dead_letter(record, error, attempts)
         self._observe.retried()
         await self._rest(limits.RECORD_RETRY_S)
@@ -205,6 +205,6 @@ class PartitionWorker:
             self._reader.resume(self._partition)
 
 
-def hopeless(error: Exception, attempts: int) -> bool:
+def attempts_exhausted(error: Exception, attempts: int) -> bool:
     """A malformed event stays malformed. Anything else that escapes is our own bug, and bugs can be moody."""
     return isinstance(error, BadEvent) or attempts >= limits.RECORD_TRIES_MAX

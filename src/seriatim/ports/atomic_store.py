@@ -11,7 +11,7 @@ from seriatim.ports.event_log import Event
 from seriatim.ports.message_log import ChatCounter, Entry, Key
 
 
-class Step(Protocol):
+class AtomicTransaction(Protocol):
     """The rows as one step finds them, its own changes included. Nothing else is decided meanwhile.
 
     A row that cannot be read raises `RowUnreadable` where it is asked for, and nothing else of the step fails by it.
@@ -42,9 +42,13 @@ class Step(Protocol):
         ...
 
 
-class OneStep(Protocol):
+class AtomicStore(Protocol):
     def ask(
-        self, take: Callable[[Step], None], answer: Callable[[SeriatimError | None], None], *, deadline: float
+        self,
+        take: Callable[[AtomicTransaction], None],
+        answer: Callable[[SeriatimError | None], None],
+        *,
+        deadline: float,
     ) -> None:
         """Calls `take` once, soon: it reads and changes rows without waiting for anything. Then `answer`, once.
 

@@ -16,12 +16,12 @@ Headers = tuple[tuple[str, bytes], ...]
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """`told`: what the value says, from who wrote it. It need not be kept: whoever reads can decode the value."""
+    """`decoded`: the value as its writer built it. A log need not keep it: every reader can decode the value."""
 
     key: str
     value: bytes
     headers: Headers = ()
-    told: MessagePersisted | None = None
+    decoded: MessagePersisted | None = None
 
 
 class Partition(msgspec.Struct, frozen=True, order=True, cache_hash=True):
@@ -32,7 +32,7 @@ class Partition(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 class Record(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """An event at its place. Key and value are what the log holds, valid or not.
 
-    `told`: as its writer told it, if that was in this process and not long ago. Then value need not be decoded.
+    `decoded`: the value as its writer built it, if that was in this process and not long ago; else None.
     """
 
     partition: Partition
@@ -41,7 +41,7 @@ class Record(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     value: bytes | None
     headers: Headers
     timestamp_ms: int
-    told: MessagePersisted | None = None
+    decoded: MessagePersisted | None = None
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,7 @@ from seriatim.simulation.faults.profiles import WireKind
 from seriatim.simulation.ingest_streams import IngestNode, SimulatedDurability
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
-from seriatim.simulation.stores.atomic_store import MemoryOneStep
+from seriatim.simulation.stores.atomic_store import MemoryAtomicStore
 from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster, MemoryUserChats
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
 from seriatim.simulation.stores.event_reader import MemoryEventReader
@@ -193,7 +193,7 @@ class IngestServer(Server):
             ),
             clock=process.clock,
             producer_id=process.lane,
-            one_step=self._one_step(process),
+            atomic_store=self._atomic_store(process),
             user_chats=MemoryUserChats(stores.store, self.wire(process, WireKind.STORE)),
         )
         self._node.begin(process, ingest)
@@ -208,12 +208,12 @@ class IngestServer(Server):
             return MemoryMessageLog(store, wire)
         return FaultyChatLog(store, wire, self.deployment.random, lambda: self.deployment.faulty_chat)
 
-    def _one_step(self, process: Process) -> MemoryOneStep | None:
+    def _atomic_store(self, process: Process) -> MemoryAtomicStore | None:
         """Some lives go the long way, as before there was another: what they leave undone, the next life finds."""
         stores = self.deployment.stores
-        if not self.deployment.faults.profile.one_step or self.deployment.random.random() < PIPELINE_ONLY:
+        if not self.deployment.faults.profile.atomic_store or self.deployment.random.random() < PIPELINE_ONLY:
             return None
-        return MemoryOneStep(stores.store, stores.broker, self.wire(process, WireKind.STORE), process.clock.now_ms)
+        return MemoryAtomicStore(stores.store, stores.broker, self.wire(process, WireKind.STORE), process.clock.now_ms)
 
 
 class PredecessorDroppingWriter:

@@ -91,7 +91,7 @@ class World:
         self.deployment.crash_and_restart = self._crash_and_restart
         self.deployment.predecessor_drop_rate = PREDECESSOR_DROP_RATE if self.random.random() < DROPPING_WORLDS else 0.0
         local = self.faults.profile.local
-        owners = 1 if self.faults.profile.one_step else INGESTS if local else 1 + self._upto(2)
+        owners = 1 if self.faults.profile.atomic_store else INGESTS if local else 1 + self._upto(2)
         ingests, gateways, fanouts, apis = build_servers(
             self.deployment, ingests=owners, gateways=1 + self._upto(2), fanouts=1 + self._upto(2)
         )

@@ -13,22 +13,22 @@ OTHER = "chat_2"
 
 
 @pytest.mark.parametrize(
-    ("limit", "one_step", "chats"),
+    ("limit", "atomic_store", "chats"),
     [
-        ("EXPRESS_DRAFTS_MAX", True, (CHAT, CHAT)),
+        ("COMMIT_BATCH_DRAFTS_MAX", True, (CHAT, CHAT)),
         ("CHAT_QUEUE_DRAFTS_MAX", False, (CHAT, CHAT)),
         ("PIPELINES_MAX", False, (CHAT, OTHER)),
     ],
 )
 def test_one_draft_too_many_is_refused_for_a_second_and_stored_then(
-    monkeypatch: pytest.MonkeyPatch, limit: str, one_step: bool, chats: tuple[str, str]
+    monkeypatch: pytest.MonkeyPatch, limit: str, atomic_store: bool, chats: tuple[str, str]
 ) -> None:
     monkeypatch.setattr(limits, limit, 1)
 
     @simulated
     async def schedule(bench: Bench) -> None:
         bench.add_chat(OTHER)
-        node = bench.node(one_step=one_step)
+        node = bench.node(atomic_store=atomic_store)
         first, busy = await asyncio.gather(*(node.submit(draft(at, chat_id=each)) for at, each in enumerate(chats)))
         assert isinstance(first, Receipt)
         assert isinstance(busy, ServerBusy)

@@ -9,13 +9,13 @@ from tests.support.bench import Bench, Node, draft, simulate
 LATE_IN_A_SECOND_MS = 900  # when the message is committed: what floors to seconds loses the most
 ROOM_MS = 50  # the steps of a send take some milliseconds of virtual time
 
-both_ways = pytest.mark.parametrize("one_step", [False, True], ids=["pipeline", "one step"])
+both_ways = pytest.mark.parametrize("atomic_store", [False, True], ids=["pipeline", "one step"])
 
 
 @both_ways
-def test_r3_a_retry_just_within_seven_days_is_not_stored_twice(one_step: bool) -> None:
+def test_r3_a_retry_just_within_seven_days_is_not_stored_twice(atomic_store: bool) -> None:
     async def schedule(bench: Bench) -> None:
-        node = bench.node(one_step=one_step)
+        node = bench.node(atomic_store=atomic_store)
         set_clock(node, node.clock.now_ms() // 1000 * 1000 + LATE_IN_A_SECOND_MS)
         first = await node.stored(draft(1))
         end_ms = milliseconds(first.created_at) + 1000 * limits.KEY_LIFETIME_S

@@ -7,7 +7,7 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.domain.message import Message
-from seriatim.durability.publish import ChatPublisher, Outgoing
+from seriatim.durability.publish import ChatPublisher, PublishItem
 from seriatim.ports.event_log import MESSAGES
 from tests.support.bench import CHAT, Bench, Node, simulated
 from tests.support.scripted_wire import CONFLICT, LOST_REQUEST, LOST_RESPONSE, THROTTLED, UNAVAILABLE, CallOutcome
@@ -303,4 +303,4 @@ async def _stubborn(node: Node, publisher: ChatPublisher, target: int) -> None:
 
 
 def _own(publisher: ChatPublisher, message: Message, *, origin: str = "") -> None:
-    publisher.filled(Outgoing(slot=message, members_version=1, origin_connection_id=origin))
+    publisher.filled(PublishItem(slot=message, members_version=1, origin_connection_id=origin))

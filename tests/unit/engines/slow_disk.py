@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from seriatim.engines.embedded.storage.disk import Disk
 from seriatim.engines.embedded.storage.folder import Folder
-from seriatim.engines.embedded.storage.snapshot import Look, View
+from seriatim.engines.embedded.storage.snapshot import ReadSnapshot, WriteTransaction
 
 ROW, OTHER, THIRD = b"Crow", b"Cother", b"Cthird"
 SOON_S = 5.0
@@ -29,11 +29,11 @@ class SlowDisk:
 
 
 def put(folder: Folder, value: bytes, *, row: bytes = ROW, timeout_s: float = SOON_S) -> Awaitable[None]:
-    return folder.writer.call("put", lambda view: view.put(row, value), timeout_s=timeout_s)
+    return folder.writer.commit("put", lambda transaction: transaction.put(row, value), timeout_s=timeout_s)
 
 
-def build(folder: Folder, value: bytes, *, row: bytes = ROW) -> Awaitable[None]:
-    return folder.writer.build("build", lambda view: view.put(row, value), timeout_s=SOON_S)
+def commit_early(folder: Folder, value: bytes, *, row: bytes = ROW) -> Awaitable[None]:
+    return folder.writer.commit_early("early", lambda transaction: transaction.put(row, value), timeout_s=SOON_S)
 
 
 async def begun(slow: SlowDisk) -> None:
@@ -48,15 +48,15 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("waited in vain")
 
 
-READS: dict[str, Callable[[Look], object]] = {
-    "get": lambda look: look.get(ROW),
-    "scan": lambda look: list(look.scan(b"C", b"D")),
-    "scan_down": lambda look: list(look.scan_down(b"Cz", b"C")),
+READS: dict[str, Callable[[ReadSnapshot], object]] = {
+    "get": lambda snapshot: snapshot.get(ROW),
+    "scan": lambda snapshot: list(snapshot.scan(b"C", b"D")),
+    "scan_down": lambda snapshot: list(snapshot.scan_down(b"Cz", b"C")),
 }
 
 
-def changed(view: View, value: bytes | None) -> None:
+def changed(transaction: WriteTransaction, value: bytes | None) -> None:
     if value is None:
-        view.delete(ROW)
+        transaction.delete(ROW)
     else:
-        view.put(ROW, value)
+        transaction.put(ROW, value)

@@ -12,7 +12,7 @@ from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.message import Draft, Receipt, content_digest
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
+from seriatim.engines.embedded.atomic_store import EmbeddedAtomicStore
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
@@ -43,7 +43,7 @@ class Node:
             events=EmbeddedEventWriter(events, clock),
             clock=clock,
             producer_id="node",
-            one_step=EmbeddedOneStep(folder, events, clock),
+            atomic_store=EmbeddedAtomicStore(folder, events, clock),
             observe=self.notes,
         )
 
@@ -61,7 +61,7 @@ class Node:
         return list(await asyncio.gather(*answers))
 
     async def put(self, key: bytes, value: bytes) -> None:
-        await self.folder.writer.call("damage", lambda view: view.put(key, value), timeout_s=T_S)
+        await self.folder.writer.commit("damage", lambda transaction: transaction.put(key, value), timeout_s=T_S)
 
     async def end(self) -> None:
         await self.ingest.drain()

@@ -250,7 +250,9 @@ async def test_a_chat_that_lost_its_counter_does_not_stay_in_the_way_of_dirty_on
     for number, chat_id in enumerate(("chat_1", "chat_2")):
         await EmbeddedCatalog(folder).create_group(group(chat_id), [], now_ms=0, timeout_s=SOON_S)
         await log.allocate(chat_id, 1, published_through=0, published_message=0, now_ms=number, timeout_s=SOON_S)
-    await folder.writer.call("lose", lambda view: view.delete(rows.counter_key("chat_1")), timeout_s=SOON_S)
+    await folder.writer.commit(
+        "lose", lambda transaction: transaction.delete(rows.counter_key("chat_1")), timeout_s=SOON_S
+    )
     assert await log.dirty(before_ms=10, limit=1, timeout_s=SOON_S) == [DirtyChat("chat_2", 1)]
 
 
@@ -332,7 +334,7 @@ async def test_a_commit_costs_no_sync_of_its_own(folder: Folder, slow: SlowDisk)
 async def test_a_commit_is_written_soon_if_nothing_else_is(
     folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "WRITE_SOON_S", 0.01)
+    monkeypatch.setattr(limits, "LAZY_WRITE_S", 0.01)
     slow.may_end.set()
     log = await EmbeddedEventLog.open(folder, SIZES)
     await append(log, b"0")

@@ -16,20 +16,20 @@ from seriatim.engines.embedded.storage.folder import (
     FolderMissing,
     FolderTooNew,
 )
-from seriatim.engines.embedded.storage.snapshot import View
+from seriatim.engines.embedded.storage.snapshot import WriteTransaction
 
 
 async def filled(path: Path, rows: int = 200) -> None:
     """A folder left without a goodbye, with its rows still in the log."""
     folder = Folder.open(path.with_name("living"))
     for number in range(rows):
-        await folder.writer.call("put", partial(_put, b"C%04d" % number), timeout_s=5)
+        await folder.writer.commit("put", partial(_put, b"C%04d" % number), timeout_s=5)
     shutil.copytree(folder.path, path)
     await folder.close()
 
 
-def _put(key: bytes, view: View) -> None:
-    view.put(key, bytes(50))
+def _put(key: bytes, transaction: WriteTransaction) -> None:
+    transaction.put(key, bytes(50))
 
 
 async def count(path: Path) -> int:
@@ -189,7 +189,7 @@ def test_a_store_that_falls_behind_says_so_at_once_and_goes_on_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small tables fill faster than they are moved. A wait would hold up the event loop, so there must be none."""
-    monkeypatch.setattr("seriatim.engines.embedded.storage.disk.STORE_MEMTABLE_BYTES", 65_536)
+    monkeypatch.setattr("seriatim.domain.limits.STORE_MEMTABLE_BYTES", 65_536)
     disk, stalls, written = Disk(tmp_path / "store", create=True), 0, 0
     while not stalls or written < 20:
         assert written < 5000, "it never falls behind"
@@ -203,7 +203,7 @@ def test_a_store_that_falls_behind_says_so_at_once_and_goes_on_later(
 
 
 async def test_the_stats_count_rows_and_bytes_by_table(folder: Folder) -> None:
-    await folder.writer.call("put", lambda view: view.put(b"Cabc", b"12345"), timeout_s=5)
+    await folder.writer.commit("put", lambda transaction: transaction.put(b"Cabc", b"12345"), timeout_s=5)
     stats = folder.stats()
     assert (stats.tables["chats"].rows, stats.tables["chats"].bytes) == (1, 9)
     assert stats.tables["messages"].rows == 0

@@ -18,7 +18,7 @@ from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import OutcomeUnknown, SeriatimError
 from seriatim.domain.message import TEXT, Draft, Message, Receipt
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
+from seriatim.engines.embedded.atomic_store import EmbeddedAtomicStore
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
@@ -86,7 +86,7 @@ class Node(msgspec.Struct):
             events=EmbeddedEventWriter(log, clock),
             clock=clock,
             producer_id="node",
-            one_step=EmbeddedOneStep(folder, log, clock) if short else None,
+            atomic_store=EmbeddedAtomicStore(folder, log, clock) if short else None,
         )
         return cls(folder, log, ingest)
 
@@ -301,9 +301,9 @@ async def test_what_a_writer_told_is_what_the_log_says_and_after_a_restart_the_l
     await send_all(node, [])
     records = node.events.records(MESSAGES)
     assert len(records) == len(CHATS) * WRITERS * EACH
-    assert [record.told for record in records] == [events.decode(record.key, record.value) for record in records]
+    assert [record.decoded for record in records] == [events.decode(record.key, record.value) for record in records]
     await node.end()
     again = Folder.open(tmp_path / "data")
     read = (await EmbeddedEventLog.open(again, {MESSAGES: 2})).records(MESSAGES)
-    assert read == [msgspec.structs.replace(record, told=None) for record in records]
+    assert read == [msgspec.structs.replace(record, decoded=None) for record in records]
     await again.close()

@@ -10,7 +10,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, Refused, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.engines.embedded.storage.disk import Changes, Disk, DiskError, Stalled
 from seriatim.engines.embedded.storage.folder import Folder
-from seriatim.engines.embedded.storage.snapshot import View
+from seriatim.engines.embedded.storage.snapshot import WriteTransaction
 from tests.unit.engines.slow_disk import OTHER, ROW, SOON_S, THIRD, SlowDisk, begun, put, until
 
 
@@ -24,20 +24,20 @@ class Asked:
         value: bytes = b"1",
         *,
         within_s: float = SOON_S,
-        decide: Callable[[View], None] | None = None,
+        decide: Callable[[WriteTransaction], None] | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:
         self.log: list[str] = []
         self.told: list[SeriatimError | None] = []
-        self._decision = decide or (lambda view: view.put(row, value))
+        self._decision = decide or (lambda transaction: transaction.put(row, value))
         self._then = then
         deadline = asyncio.get_running_loop().time() + within_s
         folder.writer.enlist("step", self._decide, self._tell, deadline=deadline, applied=self._applied)
         assert self.log == [], "decided or told from within"
 
-    def _decide(self, view: View) -> None:
+    def _decide(self, transaction: WriteTransaction) -> None:
         self.log.append("decided")
-        self._decision(view)
+        self._decision(transaction)
 
     def _applied(self) -> None:
         self.log.append("applied")
@@ -85,12 +85,12 @@ async def test_nothing_is_told_before_its_sync_has_ended(folder: Folder, slow: S
 async def test_a_decision_sees_those_of_its_group_and_a_failed_one_leaves_nothing(folder: Folder) -> None:
     seen: list[bytes | None] = []
 
-    def refuse(view: View) -> None:
-        view.put(ROW, b"spoilt")
+    def refuse(transaction: WriteTransaction) -> None:
+        transaction.put(ROW, b"spoilt")
         raise Refused("no")
 
-    def fail(view: View) -> None:
-        view.delete(ROW)
+    def fail(transaction: WriteTransaction) -> None:
+        transaction.delete(ROW)
         raise RuntimeError("a bug")
 
     written = asyncio.ensure_future(put(folder, b"asked for before", row=OTHER))
@@ -99,7 +99,7 @@ async def test_a_decision_sees_those_of_its_group_and_a_failed_one_leaves_nothin
         Asked(folder),
         Asked(folder, decide=refuse),
         Asked(folder, decide=fail),
-        Asked(folder, decide=lambda view: seen.extend((view.get(ROW), view.get(OTHER)))),
+        Asked(folder, decide=lambda transaction: seen.extend((transaction.get(ROW), transaction.get(OTHER)))),
     ]
     outcomes = [await each.outcome() for each in asked]
     await written
@@ -127,7 +127,7 @@ async def test_who_is_told_may_ask_again_and_nobody_who_asked_meanwhile_is_forgo
 
 async def test_who_is_asked_to_decide_may_ask_again(folder: Folder) -> None:
     again: list[Asked] = []
-    first = Asked(folder, decide=lambda view: again.append(Asked(folder, OTHER)))
+    first = Asked(folder, decide=lambda transaction: again.append(Asked(folder, OTHER)))
     assert await first.outcome() is None
     assert await again[0].outcome() is None
     assert folder.disk.get(OTHER) == b"1"
@@ -205,7 +205,7 @@ async def test_while_the_store_tidies_up_what_was_decided_waits_and_what_comes_i
     hasty = Asked(folder, THIRD, within_s=0.03)
     await until(lambda: bool(sizes))
     seen: list[bytes | None] = []
-    second = Asked(folder, decide=lambda view: seen.append(view.get(ROW)))
+    second = Asked(folder, decide=lambda transaction: seen.append(transaction.get(ROW)))
     assert isinstance(await hasty.outcome(), OutcomeUnknown)
     assert (first.log, seen) == (["decided"], [b"1"])
     tidied.append(True)
@@ -275,7 +275,9 @@ async def test_a_callback_that_raises_leaves_the_others_of_its_group_their_answe
         raise bug
 
     deadline = asyncio.get_running_loop().time() + SOON_S
-    folder.writer.enlist("first", lambda view: view.put(ROW, b"1"), raising, deadline=deadline, applied=raising)
+    folder.writer.enlist(
+        "first", lambda transaction: transaction.put(ROW, b"1"), raising, deadline=deadline, applied=raising
+    )
     second = Asked(folder, OTHER)
     assert await second.outcome() is None
     assert await Asked(folder, THIRD).outcome() is None, "the next group begins"
@@ -296,7 +298,7 @@ async def test_a_callback_that_raises_when_the_disk_fails_leaves_the_others_thei
 
     monkeypatch.setattr(folder.disk, "write", failing)
     deadline = asyncio.get_running_loop().time() + SOON_S
-    folder.writer.enlist("first", lambda view: view.put(ROW, b"1"), raising, deadline=deadline)
+    folder.writer.enlist("first", lambda transaction: transaction.put(ROW, b"1"), raising, deadline=deadline)
     assert isinstance(await Asked(folder, OTHER).outcome(), OutcomeUnknown)
     await working_again(folder)
     assert caught == [bug]

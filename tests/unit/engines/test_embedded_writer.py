@@ -11,7 +11,7 @@ from seriatim.domain.errors import OutcomeUnknown, Refused, ServiceUnavailable, 
 from seriatim.engines.embedded.storage import disk as disk_module
 from seriatim.engines.embedded.storage.disk import Disk, DiskError, Stalled
 from seriatim.engines.embedded.storage.folder import Folder
-from seriatim.engines.embedded.storage.snapshot import View
+from seriatim.engines.embedded.storage.snapshot import WriteTransaction
 from tests.unit.engines.slow_disk import OTHER, READS, ROW, SOON_S, SlowDisk, begun, changed, put, until
 
 # --- when an answer comes ---------------------------------------------------------------------------------------------
@@ -55,9 +55,11 @@ async def test_a_read_that_meets_a_row_on_its_way_waits_for_the_sync(
     slow.may_end.clear()
     slow.begun.clear()
     value = b"new" if change == "put" else None
-    asked = asyncio.ensure_future(folder.writer.call("w", lambda view: changed(view, value), timeout_s=SOON_S))
+    asked = asyncio.ensure_future(
+        folder.writer.commit("w", lambda transaction: changed(transaction, value), timeout_s=SOON_S)
+    )
     await begun(slow)
-    seen = asyncio.ensure_future(folder.writer.look("read", READS[read], timeout_s=SOON_S))
+    seen = asyncio.ensure_future(folder.writer.read("read", READS[read], timeout_s=SOON_S))
     await asyncio.sleep(0.02)
     assert not seen.done()
     slow.may_end.set()
@@ -75,7 +77,7 @@ async def test_a_read_of_other_rows_does_not_wait(folder: Folder, slow: SlowDisk
     asked = asyncio.ensure_future(put(folder, b"", row=b"Dother"))
     await begun(slow)
     gathering = asyncio.ensure_future(put(folder, b"decided, not written"))
-    seen = await folder.writer.look("read", READS[read], timeout_s=SOON_S)
+    seen = await folder.writer.read("read", READS[read], timeout_s=SOON_S)
     assert seen == (b"old" if read == "get" else [(ROW, b"old")])
     assert not asked.done()
     slow.may_end.set()
@@ -93,7 +95,7 @@ async def test_a_read_fails_with_the_sync_of_what_it_met(
     monkeypatch.setattr(folder.disk, "sync", failing)
     asked = asyncio.ensure_future(put(folder, b"new"))
     await begun(slow)
-    seen = asyncio.ensure_future(folder.writer.look("read", READS["get"], timeout_s=SOON_S))
+    seen = asyncio.ensure_future(folder.writer.read("read", READS["get"], timeout_s=SOON_S))
     await asyncio.sleep(0.02)
     slow.may_end.set()
     for each in (asked, seen):
@@ -112,14 +114,14 @@ async def test_all_that_waits_shares_one_sync(folder: Folder, slow: SlowDisk) ->
 
 
 async def test_a_refusal_waits_for_the_sync_of_what_it_rests_on(folder: Folder, slow: SlowDisk) -> None:
-    def refuse_if_there(view: View) -> None:
-        if view.get(ROW) is not None:
+    def refuse_if_there(transaction: WriteTransaction) -> None:
+        if transaction.get(ROW) is not None:
             raise Refused("taken")
 
     first = asyncio.ensure_future(put(folder, b"1"))
-    second = asyncio.ensure_future(folder.writer.call("try", refuse_if_there, timeout_s=SOON_S))
+    second = asyncio.ensure_future(folder.writer.commit("try", refuse_if_there, timeout_s=SOON_S))
     await begun(slow)
-    third = asyncio.ensure_future(folder.writer.call("try", refuse_if_there, timeout_s=SOON_S))
+    third = asyncio.ensure_future(folder.writer.commit("try", refuse_if_there, timeout_s=SOON_S))
     await asyncio.sleep(0.02)
     assert [each.done() for each in (first, second, third)] == [False] * 3
     slow.may_end.set()
@@ -130,15 +132,15 @@ async def test_a_refusal_waits_for_the_sync_of_what_it_rests_on(folder: Folder, 
 
 
 async def test_a_request_sees_what_was_decided_before_it_and_leaves_nothing_when_it_raises(folder: Folder) -> None:
-    def spoil(view: View) -> None:
-        assert view.get(ROW) == b"first"
-        view.put(ROW, b"spoilt")
-        view.delete(OTHER)
+    def spoil(transaction: WriteTransaction) -> None:
+        assert transaction.get(ROW) == b"first"
+        transaction.put(ROW, b"spoilt")
+        transaction.delete(OTHER)
         raise Refused("no")
 
     await put(folder, b"kept", row=OTHER)
     outcomes = await asyncio.gather(
-        put(folder, b"first"), folder.writer.call("spoil", spoil, timeout_s=SOON_S), return_exceptions=True
+        put(folder, b"first"), folder.writer.commit("spoil", spoil, timeout_s=SOON_S), return_exceptions=True
     )
     assert isinstance(outcomes[1], Refused)
     assert (folder.disk.get(ROW), folder.disk.get(OTHER)) == (b"first", b"kept")
@@ -147,8 +149,8 @@ async def test_a_request_sees_what_was_decided_before_it_and_leaves_nothing_when
 async def test_a_deleted_row_is_gone_for_the_next_request(folder: Folder) -> None:
     await put(folder, b"1")
     _, found = await asyncio.gather(
-        folder.writer.call("delete", lambda view: view.delete(ROW), timeout_s=SOON_S),
-        folder.writer.call("look", lambda view: view.get(ROW), timeout_s=SOON_S),
+        folder.writer.commit("delete", lambda transaction: transaction.delete(ROW), timeout_s=SOON_S),
+        folder.writer.commit("look", lambda transaction: transaction.get(ROW), timeout_s=SOON_S),
     )
     assert found is None
 
@@ -159,8 +161,8 @@ async def test_a_deleted_row_is_gone_for_the_next_request(folder: Folder) -> Non
 async def test_whose_time_is_up_does_not_know_and_the_write_may_still_come(folder: Folder, slow: SlowDisk) -> None:
     applied: list[int] = []
     with pytest.raises(OutcomeUnknown):
-        await folder.writer.call(
-            "put", lambda view: view.put(ROW, b"1"), timeout_s=0.02, applied=lambda: applied.append(1)
+        await folder.writer.commit(
+            "put", lambda transaction: transaction.put(ROW, b"1"), timeout_s=0.02, applied=lambda: applied.append(1)
         )
     assert applied == []
     slow.may_end.set()

@@ -42,9 +42,9 @@ async def test_the_envelope_carries_the_message_and_its_predecessor_unchanged(sc
 
 
 async def test_what_its_writer_told_is_believed_and_not_decoded_again(scene: Scene) -> None:
-    told = events.decode(CHAT.encode(), message_value(7, prev=5))
-    assert isinstance(told, MessagePersisted)
-    await scene.deliverer.handle([msgspec.structs.replace(record(b"not looked at"), told=told)])
+    decoded = events.decode(CHAT.encode(), message_value(7, prev=5))
+    assert isinstance(decoded, MessagePersisted)
+    await scene.deliverer.handle([msgspec.structs.replace(record(b"not looked at"), decoded=decoded)])
     _, envelope = scene.push.calls[0][0]
     assert isinstance(envelope, MessageDelivery)
     assert (envelope.message, envelope.prev_sequence) == (message(7), 5)

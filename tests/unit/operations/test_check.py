@@ -12,7 +12,7 @@ from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.engines.embedded.storage.disk import Disk
 from seriatim.engines.embedded.storage.rows import EVENT, chat_key
-from seriatim.engines.embedded.storage.secondary import Glance
+from seriatim.engines.embedded.storage.secondary import SecondaryStore
 from seriatim.engines.embedded.tools.inspection import EmbeddedInspection
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.check.findings import Report
@@ -48,11 +48,11 @@ async def checked(path: Path, *, meanwhile: Callable[[], None] = lambda: None) -
             meanwhile()
             await super().refresh()
 
-    glance = Glance(path)
+    secondary = SecondaryStore(path)
     try:
-        return await check(Interrupted(glance), now_ms=SystemClock().now_ms, recheck_s=0.0)
+        return await check(Interrupted(secondary), now_ms=SystemClock().now_ms, recheck_s=0.0)
     finally:
-        glance.close()
+        secondary.close()
 
 
 def damaged(path: Path, damage: Damage) -> Path:
@@ -231,13 +231,13 @@ async def come_and_go(town: Town, chat_id: str, user_id: str) -> None:
 
 
 def row(path: Path, key: bytes) -> bytes:
-    glance = Glance(path)
+    secondary = SecondaryStore(path)
     try:
-        found = glance.get(key)
+        found = secondary.get(key)
         assert found is not None
         return found
     finally:
-        glance.close()
+        secondary.close()
 
 
 def void(_: object) -> None:

@@ -84,10 +84,10 @@ async def test_a_server_that_drains_or_cannot_reach_its_store_is_not_ready(
         gateway.draining = False
         assert [(await _get(port, "/health/ready"))[0] for port in ports] == [200, 200]
 
-        async def look(*_: object, **__: object) -> None:
+        async def read(*_: object, **__: object) -> None:
             raise ServiceUnavailable("no room")
 
-        monkeypatch.setattr(_engines(server).folder.writer, "look", look)
+        monkeypatch.setattr(_engines(server).folder.writer, "read", read)
         assert [(await _get(port, "/health/ready"))[0] for port in ports] == [503, 503]
         status, text = await _get(ports[1], "/metrics")
         assert status == 200

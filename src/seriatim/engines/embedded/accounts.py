@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from seriatim.domain.account import Code, Session, User, phone_hash
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.folder import Folder
-from seriatim.engines.embedded.storage.snapshot import Look, View
+from seriatim.engines.embedded.storage.snapshot import ReadSnapshot, WriteTransaction
 from seriatim.engines.shared import account_rules as rules
 from seriatim.ports.accounts import Accounts, Sessions
 
@@ -21,7 +21,9 @@ class EmbeddedSessions(Sessions):
 
     async def session(self, session_id: str, *, timeout_s: float) -> Session | None:
         key = rows.session_key(session_id)
-        return await self._writer.look("session", lambda look: rows.SESSION.found(look.get(key)), timeout_s=timeout_s)
+        return await self._writer.read(
+            "session", lambda snapshot: rows.SESSION.found(snapshot.get(key)), timeout_s=timeout_s
+        )
 
 
 class EmbeddedAccounts(EmbeddedSessions, Accounts):
@@ -30,29 +32,29 @@ class EmbeddedAccounts(EmbeddedSessions, Accounts):
     async def issue_code(self, code: Code, *, now_ms: int, timeout_s: float) -> Code:
         key = rows.code_key(code.phone_hash)
 
-        def decide(view: View) -> Code:
-            first = rows.CODE.found(view.get(key))
+        def decide(transaction: WriteTransaction) -> Code:
+            first = rows.CODE.found(transaction.get(key))
             if first is not None and rules.is_pending(first, now_ms):
                 return first
-            view.put(key, rows.CODE.encode(code))
+            transaction.put(key, rows.CODE.encode(code))
             return code
 
-        return await self._writer.call("issue_code", decide, timeout_s=timeout_s)
+        return await self._writer.commit("issue_code", decide, timeout_s=timeout_s)
 
     async def code(self, phone_hash: str, *, timeout_s: float) -> Code | None:
         key = rows.code_key(phone_hash)
-        return await self._writer.look("code", lambda look: rows.CODE.found(look.get(key)), timeout_s=timeout_s)
+        return await self._writer.read("code", lambda snapshot: rows.CODE.found(snapshot.get(key)), timeout_s=timeout_s)
 
     async def count_attempt(self, phone_hash: str, *, now_ms: int, timeout_s: float) -> bool:
         key = rows.code_key(phone_hash)
 
-        def decide(view: View) -> bool:
-            tried = rules.tried(rows.CODE.found(view.get(key)), now_ms)
+        def decide(transaction: WriteTransaction) -> bool:
+            tried = rules.tried(rows.CODE.found(transaction.get(key)), now_ms)
             if tried is not None:
-                view.put(key, rows.CODE.encode(tried))
+                transaction.put(key, rows.CODE.encode(tried))
             return tried is not None
 
-        return await self._writer.call("count_attempt", decide, timeout_s=timeout_s)
+        return await self._writer.commit("count_attempt", decide, timeout_s=timeout_s)
 
     async def sign_in(
         self,
@@ -68,34 +70,34 @@ class EmbeddedAccounts(EmbeddedSessions, Accounts):
         code_key = rows.code_key(phone_hash)
         rules.check_sign_in(phone_hash, session, new_user)
 
-        def decide(view: View) -> None:
-            spent = rules.spent(rows.CODE.found(view.get(code_key)), mac, session, new_user, now_ms)
-            view.put(code_key, rows.CODE.encode(spent))
+        def decide(transaction: WriteTransaction) -> None:
+            spent = rules.spent(rows.CODE.found(transaction.get(code_key)), mac, session, new_user, now_ms)
+            transaction.put(code_key, rows.CODE.encode(spent))
             if new_user is not None:
-                if view.get(rows.phone_key(phone_hash)) is not None:
+                if transaction.get(rows.phone_key(phone_hash)) is not None:
                     raise rules.invalid_otp()
-                _put_new_user(view, new_user, phone_hash)
-            _put_new_session(view, session)
-            _drop_all(view, replaces)
+                _put_new_user(transaction, new_user, phone_hash)
+            _put_new_session(transaction, session)
+            _drop_all(transaction, replaces)
 
-        await self._writer.call("sign_in", decide, timeout_s=timeout_s)
+        await self._writer.commit("sign_in", decide, timeout_s=timeout_s)
 
     async def sessions_of(self, user_id: str, *, timeout_s: float) -> Sequence[Session]:
         prefix = rows.user_sessions_prefix(user_id)
 
-        def read(look: Look) -> Sequence[Session]:
-            ids = [rows.last_text(key, prefix) for key, _ in look.scan(prefix, rows.after(prefix))]
-            found = [rows.SESSION.found(look.get(rows.session_key(each))) for each in ids]
+        def read(snapshot: ReadSnapshot) -> Sequence[Session]:
+            ids = [rows.last_text(key, prefix) for key, _ in snapshot.scan(prefix, rows.after(prefix))]
+            found = [rows.SESSION.found(snapshot.get(rows.session_key(each))) for each in ids]
             return sorted([each for each in found if each is not None], key=rules.age)
 
-        return await self._writer.look("sessions_of", read, timeout_s=timeout_s)
+        return await self._writer.read("sessions_of", read, timeout_s=timeout_s)
 
     async def open_session(self, session: Session, *, replaces: Sequence[str] = (), timeout_s: float) -> None:
-        def decide(view: View) -> None:
-            _put_new_session(view, session)
-            _drop_all(view, replaces)
+        def decide(transaction: WriteTransaction) -> None:
+            _put_new_session(transaction, session)
+            _drop_all(transaction, replaces)
 
-        await self._writer.call("open_session", decide, timeout_s=timeout_s)
+        await self._writer.commit("open_session", decide, timeout_s=timeout_s)
 
     async def rotate(self, session_id: str, *, old: str, new: str, now_ms: int, timeout_s: float) -> bool:
         def rotated(session: Session | None) -> Session | None:
@@ -113,45 +115,47 @@ class EmbeddedAccounts(EmbeddedSessions, Accounts):
         await self._change("touch", session_id, lambda session: rules.touched(session, now_ms), timeout_s)
 
     async def revoke(self, session_id: str, *, timeout_s: float) -> None:
-        await self._writer.call("revoke", lambda view: _drop_all(view, (session_id,)), timeout_s=timeout_s)
+        await self._writer.commit(
+            "revoke", lambda transaction: _drop_all(transaction, (session_id,)), timeout_s=timeout_s
+        )
 
     async def add_user(self, user: User, *, timeout_s: float) -> str:
         phone = phone_hash(user.phone_number)
 
-        def decide(view: View) -> str:
-            first = rows.TEXT.found(view.get(rows.phone_key(phone)))
+        def decide(transaction: WriteTransaction) -> str:
+            first = rows.TEXT.found(transaction.get(rows.phone_key(phone)))
             if first is not None:
                 return first
-            _put_new_user(view, user, phone)
+            _put_new_user(transaction, user, phone)
             return user.user_id
 
-        return await self._writer.call("add_user", decide, timeout_s=timeout_s)
+        return await self._writer.commit("add_user", decide, timeout_s=timeout_s)
 
     async def users(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, User]:
-        def read(look: Look) -> Mapping[str, User]:
-            found = {each: rows.USER.found(look.get(rows.user_key(each))) for each in user_ids}
+        def read(snapshot: ReadSnapshot) -> Mapping[str, User]:
+            found = {each: rows.USER.found(snapshot.get(rows.user_key(each))) for each in user_ids}
             return {user_id: user for user_id, user in found.items() if user is not None}
 
-        return await self._writer.look("users", read, timeout_s=timeout_s)
+        return await self._writer.read("users", read, timeout_s=timeout_s)
 
     async def users_by_phone(self, phone_numbers: Sequence[str], *, timeout_s: float) -> Mapping[str, str]:
         keys = {each: rows.phone_key(phone_hash(each)) for each in phone_numbers}
 
-        def read(look: Look) -> Mapping[str, str]:
-            found = {number: rows.TEXT.found(look.get(key)) for number, key in keys.items()}
+        def read(snapshot: ReadSnapshot) -> Mapping[str, str]:
+            found = {number: rows.TEXT.found(snapshot.get(key)) for number, key in keys.items()}
             return {number: user_id for number, user_id in found.items() if user_id is not None}
 
-        return await self._writer.look("users_by_phone", read, timeout_s=timeout_s)
+        return await self._writer.read("users_by_phone", read, timeout_s=timeout_s)
 
     async def rename_user(self, user_id: str, display_name: str, *, now_ms: int, timeout_s: float) -> User:
         key = rows.user_key(user_id)
 
-        def decide(view: View) -> User:
-            renamed = rules.renamed(rows.USER.found(view.get(key)), display_name, now_ms)
-            view.put(key, rows.USER.encode(renamed))
+        def decide(transaction: WriteTransaction) -> User:
+            renamed = rules.renamed(rows.USER.found(transaction.get(key)), display_name, now_ms)
+            transaction.put(key, rows.USER.encode(renamed))
             return renamed
 
-        return await self._writer.call("rename_user", decide, timeout_s=timeout_s)
+        return await self._writer.commit("rename_user", decide, timeout_s=timeout_s)
 
     async def _change(
         self, operation: str, session_id: str, rule: Callable[[Session | None], Session | None], timeout_s: float
@@ -159,37 +163,37 @@ class EmbeddedAccounts(EmbeddedSessions, Accounts):
         """Whether the rule had something to write."""
         key = rows.session_key(session_id)
 
-        def decide(view: View) -> bool:
-            changed = rule(rows.SESSION.found(view.get(key)))
+        def decide(transaction: WriteTransaction) -> bool:
+            changed = rule(rows.SESSION.found(transaction.get(key)))
             if changed is not None:
-                view.put(key, rows.SESSION.encode(changed))
+                transaction.put(key, rows.SESSION.encode(changed))
             return changed is not None
 
-        return await self._writer.call(operation, decide, timeout_s=timeout_s)
+        return await self._writer.commit(operation, decide, timeout_s=timeout_s)
 
 
-def drop_session(view: View, session: Session) -> None:
-    view.delete(rows.session_key(session.session_id))
-    view.delete(rows.user_session_key(session.user_id, session.session_id))
+def drop_session(transaction: WriteTransaction, session: Session) -> None:
+    transaction.delete(rows.session_key(session.session_id))
+    transaction.delete(rows.user_session_key(session.user_id, session.session_id))
 
 
-def _drop_all(view: View, session_ids: Sequence[str]) -> None:
+def _drop_all(transaction: WriteTransaction, session_ids: Sequence[str]) -> None:
     for session_id in session_ids:
-        session = rows.SESSION.found(view.get(rows.session_key(session_id)))
+        session = rows.SESSION.found(transaction.get(rows.session_key(session_id)))
         if session is not None:
-            drop_session(view, session)
+            drop_session(transaction, session)
 
 
-def _put_new_user(view: View, user: User, phone_hash: str) -> None:
-    if view.get(rows.user_key(user.user_id)) is not None:
+def _put_new_user(transaction: WriteTransaction, user: User, phone_hash: str) -> None:
+    if transaction.get(rows.user_key(user.user_id)) is not None:
         raise rules.user_taken()
-    view.put(rows.user_key(user.user_id), rows.USER.encode(user))
-    view.put(rows.phone_key(phone_hash), rows.TEXT.encode(user.user_id))
+    transaction.put(rows.user_key(user.user_id), rows.USER.encode(user))
+    transaction.put(rows.phone_key(phone_hash), rows.TEXT.encode(user.user_id))
 
 
-def _put_new_session(view: View, session: Session) -> None:
+def _put_new_session(transaction: WriteTransaction, session: Session) -> None:
     key = rows.session_key(session.session_id)
-    if view.get(key) is not None:
+    if transaction.get(key) is not None:
         raise rules.session_taken()
-    view.put(key, rows.SESSION.encode(session))
-    view.put(rows.user_session_key(session.user_id, session.session_id), b"")
+    transaction.put(key, rows.SESSION.encode(session))
+    transaction.put(rows.user_session_key(session.user_id, session.session_id), b"")

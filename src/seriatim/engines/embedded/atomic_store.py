@@ -1,4 +1,4 @@
-"""`OneStep` in the data folder: messages, keys, counters and events lie in one place, so a send is one write."""
+"""`AtomicStore` in the data folder: messages, keys, counters and events lie in one place, so a send is one write."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,15 +10,15 @@ from seriatim.engines.embedded.message_log import put_counter_row
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.rows import CounterRow, EventRow
-from seriatim.engines.embedded.storage.snapshot import View
+from seriatim.engines.embedded.storage.snapshot import WriteTransaction
 from seriatim.engines.shared import store_rules
-from seriatim.ports.atomic_store import OneStep, Step
+from seriatim.ports.atomic_store import AtomicStore, AtomicTransaction
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, Event, Partition
 from seriatim.ports.message_log import ChatCounter, Entry, Key
 
 
-class EmbeddedOneStep(OneStep):
+class EmbeddedAtomicStore(AtomicStore):
     """Slots are not looked at one by one: nobody but this process writes, and nothing above a counter is ever filled.
 
     A folder that was tampered with may have a counter below its slots; so each chat is looked at once.
@@ -34,12 +34,18 @@ class EmbeddedOneStep(OneStep):
         folder.writer.mended.append(self._trusted.clear)
 
     def ask(
-        self, take: Callable[[Step], None], answer: Callable[[SeriatimError | None], None], *, deadline: float
+        self,
+        take: Callable[[AtomicTransaction], None],
+        answer: Callable[[SeriatimError | None], None],
+        *,
+        deadline: float,
     ) -> None:
         appended: dict[Partition, list[Appended]] = {}
 
-        def decide(view: View) -> None:
-            step = EmbeddedStep(view, self._events, self._clock.now_ms(), appended, self._place, self._trusts)
+        def decide(transaction: WriteTransaction) -> None:
+            step = EmbeddedAtomicTransaction(
+                transaction, self._events, self._clock.now_ms(), appended, self._place, self._trusts
+            )
             take(step)
             step.finish()
 
@@ -48,7 +54,7 @@ class EmbeddedOneStep(OneStep):
     def _place(self, chat_id: str) -> "Place":
         place = self._places.get(chat_id)
         if place is None:
-            if len(self._places) >= limits.STORE_PLACES_KEPT_MAX:
+            if len(self._places) >= limits.STORE_CACHED_CHATS_MAX:
                 del self._places[next(iter(self._places))]
             partition = Partition(MESSAGES, partition_of(chat_id, self._events.partition_count(MESSAGES)))
             place = self._places[chat_id] = Place(chat_id, partition)
@@ -60,7 +66,7 @@ class EmbeddedOneStep(OneStep):
             newest = next(self._disk.scan_down(rows.after(prefix), prefix), None)
             if newest is not None and rows.last_number(newest[0]) > row.counter.allocated:
                 return False
-            if len(self._trusted) >= limits.STORE_CHATS_TRUSTED_MAX:
+            if len(self._trusted) >= limits.STORE_VERIFIED_CHATS_MAX:
                 del self._trusted[next(iter(self._trusted))]
             self._trusted[chat_id] = None
         return True
@@ -81,36 +87,36 @@ class Place:
         self._row: bytes | None = None
         self._counter: CounterRow | None = None
 
-    def counter(self, view: View) -> CounterRow | None:
+    def counter(self, transaction: WriteTransaction) -> CounterRow | None:
         """Read anew only if the row is another one: the very bytes that were written come back."""
-        row = view.get(self.counter_key)
+        row = transaction.get(self.counter_key)
         if row is not self._row:
             self._counter = rows.COUNTER.found(row)
             self._row = row
         return self._counter
 
-    def put_counter(self, view: View, before: CounterRow, counter: ChatCounter) -> None:
+    def put_counter(self, transaction: WriteTransaction, before: CounterRow, counter: ChatCounter) -> None:
         after = CounterRow(
             counter=counter, recovered_at_ms=before.recovered_at_ms, recovered_from=before.recovered_from
         )
-        put_counter_row(view, self.chat_id, before, after)
-        self._row, self._counter = view.changes[self.counter_key], after
+        put_counter_row(transaction, self.chat_id, before, after)
+        self._row, self._counter = transaction.changes[self.counter_key], after
 
 
-class EmbeddedStep(Step):
-    """Over one `View`. What it appends is gathered, partition by partition, and written by `finish`."""
+class EmbeddedAtomicTransaction(AtomicTransaction):
+    """Over one `WriteTransaction`. What it appends is gathered, partition by partition, and written by `finish`."""
 
     def __init__(
         self,
-        view: View,
+        transaction: WriteTransaction,
         events: EmbeddedEventLog,
         now_ms: int,
         appended: dict[Partition, list[Appended]],
         place_of: Callable[[str], Place],
         trusts: Callable[[str, CounterRow], bool],
     ) -> None:
-        self._view = view
-        self._changes = view.changes
+        self._view = transaction
+        self._changes = transaction.changes
         self._events = events
         self._now_ms = now_ms
         self._appended = appended
@@ -162,7 +168,7 @@ class EmbeddedStep(Step):
         changes = self._changes
         changes[place.slots + message.sequence.to_bytes(8, "big")] = rows.encode_message(message)
         changes[name] = rows.KEY.encode(store_rules.key_of(entry))
-        fresh.append((EventRow(place.key, event.value, event.headers, self._now_ms), event.told))
+        fresh.append((EventRow(place.key, event.value, event.headers, self._now_ms), event.decoded))
 
     def put_counter(self, chat_id: str, counter: ChatCounter) -> None:
         place, _ = self._places.get(chat_id) or self._find(chat_id)

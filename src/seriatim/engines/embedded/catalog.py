@@ -37,7 +37,7 @@ from seriatim.engines.embedded.message_log import counter_row, put_counter, put_
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.rows import CounterRow
-from seriatim.engines.embedded.storage.snapshot import Look, View
+from seriatim.engines.embedded.storage.snapshot import ReadSnapshot, WriteTransaction
 from seriatim.engines.shared.store_rules import NEW_COUNTER
 from seriatim.ports.catalog import Catalog, Change, Members, Roster, UserChats
 
@@ -51,12 +51,12 @@ class EmbeddedRoster(Roster):
     async def members(self, chat_id: str, *, timeout_s: float) -> Members:
         prefix = rows.members_prefix(chat_id)
 
-        def read(look: Look) -> Members:
-            row = rows.COUNTER.found(look.get(rows.counter_key(chat_id)))
-            user_ids = sorted([rows.last_text(key, prefix) for key, _ in look.scan(prefix, rows.after(prefix))])
+        def read(snapshot: ReadSnapshot) -> Members:
+            row = rows.COUNTER.found(snapshot.get(rows.counter_key(chat_id)))
+            user_ids = sorted([rows.last_text(key, prefix) for key, _ in snapshot.scan(prefix, rows.after(prefix))])
             return Members(row.counter.members_version if row else 0, tuple(user_ids))
 
-        return await self._writer.look("members", read, timeout_s=timeout_s)
+        return await self._writer.read("members", read, timeout_s=timeout_s)
 
 
 class EmbeddedUserChats(UserChats):
@@ -72,7 +72,7 @@ class EmbeddedUserChats(UserChats):
         found: dict[str, Sequence[str]] = {}
         for user_id, first in since.items():
             rows_of = partial(_memberships_of, user_id=user_id)
-            memberships = await self._writer.look("joined", rows_of, timeout_s=until - loop.time())
+            memberships = await self._writer.read("joined", rows_of, timeout_s=until - loop.time())
             if chat_ids := [row.chat_id for row in memberships if row.joined_at >= first]:
                 found[user_id] = chat_ids
         return found
@@ -88,189 +88,192 @@ class EmbeddedCatalog(EmbeddedRoster, Catalog):
         if len(roles) > limits.GROUP_MEMBERS_MAX:
             raise ChatFull(f"a group has at most {limits.GROUP_MEMBERS_MAX} members")
 
-        def decide(view: View) -> None:
-            _create(view, chat, roles, now_ms)
+        def decide(transaction: WriteTransaction) -> None:
+            _create(transaction, chat, roles, now_ms)
 
-        await self._writer.call("create_group", decide, timeout_s=timeout_s)
+        await self._writer.commit("create_group", decide, timeout_s=timeout_s)
 
     async def create_direct(self, chat: Chat, other_id: str, *, now_ms: int, timeout_s: float) -> str:
         pair = rows.pair_row_key(pair_key(chat.created_by, other_id))
         if chat.chat_type is not ChatType.DIRECT:
             raise InternalError("create_direct: not a direct chat")
 
-        def decide(view: View) -> str:
-            first = rows.TEXT.found(view.get(pair))
+        def decide(transaction: WriteTransaction) -> str:
+            first = rows.TEXT.found(transaction.get(pair))
             if first is not None:
                 return first
-            _create(view, chat, {chat.created_by: Role.MEMBER, other_id: Role.MEMBER}, now_ms)
-            view.put(pair, rows.TEXT.encode(chat.chat_id))
+            _create(transaction, chat, {chat.created_by: Role.MEMBER, other_id: Role.MEMBER}, now_ms)
+            transaction.put(pair, rows.TEXT.encode(chat.chat_id))
             return chat.chat_id
 
-        return await self._writer.call("create_direct", decide, timeout_s=timeout_s)
+        return await self._writer.commit("create_direct", decide, timeout_s=timeout_s)
 
     async def add_member(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
     ) -> Change:
-        def decide(view: View) -> Change:
-            caller, chat = _group_of(view, chat_id, by)
+        def decide(transaction: WriteTransaction) -> Change:
+            caller, chat = _group_of(transaction, chat_id, by)
             check_may_add(caller.role, role)
-            present = _member(view, chat_id, user_id)
+            present = _member(transaction, chat_id, user_id)
             if present is not None:
                 raise AlreadyAMember("that user is a member already", details={"joined_at": present.joined_at})
             if chat.member_count >= limits.GROUP_MEMBERS_MAX:
                 raise ChatFull(f"a group has at most {limits.GROUP_MEMBERS_MAX} members")
             added = Membership(chat_id=chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=by)
-            _raise_version(view, chat_id)
-            _put_member(view, added)
-            return Change(added, _count(view, chat, +1, now_ms))
+            _raise_version(transaction, chat_id)
+            _put_member(transaction, added)
+            return Change(added, _count(transaction, chat, +1, now_ms))
 
-        return await self._writer.call("add_member", decide, timeout_s=timeout_s)
+        return await self._writer.commit("add_member", decide, timeout_s=timeout_s)
 
     async def remove_member(self, chat_id: str, user_id: str, *, by: str, now_ms: int, timeout_s: float) -> Change:
-        def decide(view: View) -> Change:
-            caller, chat = _group_of(view, chat_id, by)
-            target = _member(view, chat_id, user_id)
+        def decide(transaction: WriteTransaction) -> Change:
+            caller, chat = _group_of(transaction, chat_id, by)
+            target = _member(transaction, chat_id, user_id)
             check_may_remove(by, caller.role, user_id, target.role if target else None)
             if target is None:
                 raise NotFound("that user is not a member of this chat")
-            return _drop(view, chat, target, now_ms)
+            return _drop(transaction, chat, target, now_ms)
 
-        return await self._writer.call("remove_member", decide, timeout_s=timeout_s)
+        return await self._writer.commit("remove_member", decide, timeout_s=timeout_s)
 
     async def leave(self, chat_id: str, user_id: str, *, now_ms: int, timeout_s: float) -> Change:
-        def decide(view: View) -> Change:
-            leaver, chat = _group_of(view, chat_id, user_id)
+        def decide(transaction: WriteTransaction) -> Change:
+            leaver, chat = _group_of(transaction, chat_id, user_id)
             check_may_leave(leaver.role)
-            return _drop(view, chat, leaver, now_ms)
+            return _drop(transaction, chat, leaver, now_ms)
 
-        return await self._writer.call("leave", decide, timeout_s=timeout_s)
+        return await self._writer.commit("leave", decide, timeout_s=timeout_s)
 
     async def change_role(
         self, chat_id: str, user_id: str, role: Role, *, by: str, now_ms: int, timeout_s: float
     ) -> Change:
-        def decide(view: View) -> Change:
-            caller, chat = _group_of(view, chat_id, by)
-            target = _member(view, chat_id, user_id)
+        def decide(transaction: WriteTransaction) -> Change:
+            caller, chat = _group_of(transaction, chat_id, by)
+            target = _member(transaction, chat_id, user_id)
             check_may_change_role(by, caller.role, user_id, target.role if target else None, role)
             if target is None:
                 raise NotFound("that user is not a member of this chat")
             changed = msgspec.structs.replace(target, role=role)
-            _raise_version(view, chat_id)
-            _put_member(view, changed)
+            _raise_version(transaction, chat_id)
+            _put_member(transaction, changed)
             return Change(changed, chat.member_count)
 
-        return await self._writer.call("change_role", decide, timeout_s=timeout_s)
+        return await self._writer.commit("change_role", decide, timeout_s=timeout_s)
 
     async def rename(self, chat_id: str, name: str | None, *, by: str, now_ms: int, timeout_s: float) -> Chat:
-        def decide(view: View) -> Chat:
-            caller, chat = _group_of(view, chat_id, by)
+        def decide(transaction: WriteTransaction) -> Chat:
+            caller, chat = _group_of(transaction, chat_id, by)
             check_may_rename(caller.role)
             renamed = msgspec.structs.replace(chat, name=name, updated_at=iso(now_ms))
-            view.put(rows.chat_key(chat_id), rows.CHAT.encode(renamed))
+            transaction.put(rows.chat_key(chat_id), rows.CHAT.encode(renamed))
             return renamed
 
-        return await self._writer.call("rename", decide, timeout_s=timeout_s)
+        return await self._writer.commit("rename", decide, timeout_s=timeout_s)
 
     async def mute(self, chat_id: str, user_id: str, until: str | None, *, timeout_s: float) -> Membership:
-        def decide(view: View) -> Membership:
-            member = _member(view, chat_id, user_id)
+        def decide(transaction: WriteTransaction) -> Membership:
+            member = _member(transaction, chat_id, user_id)
             if member is None:
                 raise NotAMember("you are not a member of this chat, or it does not exist")
             muted = msgspec.structs.replace(member, muted_until=until)
-            view.put(rows.member_key(chat_id, user_id), rows.MEMBERSHIP.encode(muted))
+            transaction.put(rows.member_key(chat_id, user_id), rows.MEMBERSHIP.encode(muted))
             return muted
 
-        return await self._writer.call("mute", decide, timeout_s=timeout_s)
+        return await self._writer.commit("mute", decide, timeout_s=timeout_s)
 
     async def chat(self, chat_id: str, *, timeout_s: float) -> Chat | None:
         key = rows.chat_key(chat_id)
-        return await self._writer.look("chat", lambda look: rows.CHAT.found(look.get(key)), timeout_s=timeout_s)
+        return await self._writer.read("chat", lambda snapshot: rows.CHAT.found(snapshot.get(key)), timeout_s=timeout_s)
 
     async def membership(self, chat_id: str, user_id: str, *, timeout_s: float) -> Membership | None:
         key = rows.member_key(chat_id, user_id)
-        return await self._writer.look(
-            "membership", lambda look: rows.MEMBERSHIP.found(look.get(key)), timeout_s=timeout_s
+        return await self._writer.read(
+            "membership", lambda snapshot: rows.MEMBERSHIP.found(snapshot.get(key)), timeout_s=timeout_s
         )
 
     async def memberships(self, chat_id: str, *, timeout_s: float) -> Sequence[Membership]:
         prefix = rows.members_prefix(chat_id)
 
-        def read(look: Look) -> Sequence[Membership]:
-            found = [rows.MEMBERSHIP.decode(value) for _, value in look.scan(prefix, rows.after(prefix))]
+        def read(snapshot: ReadSnapshot) -> Sequence[Membership]:
+            found = [rows.MEMBERSHIP.decode(value) for _, value in snapshot.scan(prefix, rows.after(prefix))]
             return sorted(found, key=lambda row: row.user_id)
 
-        return await self._writer.look("memberships", read, timeout_s=timeout_s)
+        return await self._writer.read("memberships", read, timeout_s=timeout_s)
 
     async def memberships_of(self, user_id: str, *, timeout_s: float) -> Sequence[Membership]:
         read = partial(_memberships_of, user_id=user_id)
-        return await self._writer.look("memberships_of", read, timeout_s=timeout_s)
+        return await self._writer.read("memberships_of", read, timeout_s=timeout_s)
 
     async def chats_of(self, user_id: str, *, timeout_s: float) -> Sequence[str]:
-        return await self._writer.look("chats_of", lambda look: _chats_of(look, user_id), timeout_s=timeout_s)
+        return await self._writer.read("chats_of", lambda snapshot: _chats_of(snapshot, user_id), timeout_s=timeout_s)
 
 
-def _create(view: View, chat: Chat, roles: Mapping[str, Role], now_ms: int) -> None:
+def _create(transaction: WriteTransaction, chat: Chat, roles: Mapping[str, Role], now_ms: int) -> None:
     """A counter that is there without its chat is somebody's, too: a second one would start at 0 and overwrite."""
-    if view.get(rows.chat_key(chat.chat_id)) is not None or view.get(rows.counter_key(chat.chat_id)) is not None:
+    if (
+        transaction.get(rows.chat_key(chat.chat_id)) is not None
+        or transaction.get(rows.counter_key(chat.chat_id)) is not None
+    ):
         raise AlreadyExists("this chat id is taken")
     founded = msgspec.structs.replace(chat, member_count=len(roles))
-    view.put(rows.chat_key(chat.chat_id), rows.CHAT.encode(founded))
-    put_counter_row(view, chat.chat_id, None, CounterRow(counter=NEW_COUNTER))
+    transaction.put(rows.chat_key(chat.chat_id), rows.CHAT.encode(founded))
+    put_counter_row(transaction, chat.chat_id, None, CounterRow(counter=NEW_COUNTER))
     for user_id, role in roles.items():
         member = Membership(
             chat_id=chat.chat_id, user_id=user_id, role=role, joined_at=iso(now_ms), added_by=chat.created_by
         )
-        _put_member(view, member)
+        _put_member(transaction, member)
 
 
-def _group_of(view: View, chat_id: str, user_id: str) -> tuple[Membership, Chat]:
+def _group_of(transaction: WriteTransaction, chat_id: str, user_id: str) -> tuple[Membership, Chat]:
     """The caller's membership comes first: outsiders learn nothing about the chat, not even whether it exists."""
-    member = _member(view, chat_id, user_id)
-    chat = rows.CHAT.found(view.get(rows.chat_key(chat_id)))
+    member = _member(transaction, chat_id, user_id)
+    chat = rows.CHAT.found(transaction.get(rows.chat_key(chat_id)))
     if member is None or chat is None:
         raise NotAMember("you are not a member of this chat, or it does not exist")
     check_group(chat.chat_type)
     return member, chat
 
 
-def _member(view: View, chat_id: str, user_id: str) -> Membership | None:
-    return rows.MEMBERSHIP.found(view.get(rows.member_key(chat_id, user_id)))
+def _member(transaction: WriteTransaction, chat_id: str, user_id: str) -> Membership | None:
+    return rows.MEMBERSHIP.found(transaction.get(rows.member_key(chat_id, user_id)))
 
 
-def _put_member(view: View, member: Membership) -> None:
-    view.put(rows.member_key(member.chat_id, member.user_id), rows.MEMBERSHIP.encode(member))
-    view.put(rows.user_chat_key(member.user_id, member.chat_id), b"")
+def _put_member(transaction: WriteTransaction, member: Membership) -> None:
+    transaction.put(rows.member_key(member.chat_id, member.user_id), rows.MEMBERSHIP.encode(member))
+    transaction.put(rows.user_chat_key(member.user_id, member.chat_id), b"")
 
 
-def _drop(view: View, chat: Chat, member: Membership, now_ms: int) -> Change:
-    _raise_version(view, chat.chat_id)
-    view.delete(rows.member_key(chat.chat_id, member.user_id))
-    view.delete(rows.user_chat_key(member.user_id, chat.chat_id))
-    return Change(member, _count(view, chat, -1, now_ms))
+def _drop(transaction: WriteTransaction, chat: Chat, member: Membership, now_ms: int) -> Change:
+    _raise_version(transaction, chat.chat_id)
+    transaction.delete(rows.member_key(chat.chat_id, member.user_id))
+    transaction.delete(rows.user_chat_key(member.user_id, chat.chat_id))
+    return Change(member, _count(transaction, chat, -1, now_ms))
 
 
-def _raise_version(view: View, chat_id: str) -> None:
+def _raise_version(transaction: WriteTransaction, chat_id: str) -> None:
     """The last condition of a change: without the counter row nothing may change."""
-    row = counter_row(view, chat_id)
+    row = counter_row(transaction, chat_id)
     if row is None:
         raise CounterMissing(chat_id)
     version = row.counter.members_version + 1
-    put_counter(view, chat_id, row, msgspec.structs.replace(row.counter, members_version=version))
+    put_counter(transaction, chat_id, row, msgspec.structs.replace(row.counter, members_version=version))
 
 
-def _count(view: View, chat: Chat, change: int, now_ms: int) -> int:
+def _count(transaction: WriteTransaction, chat: Chat, change: int, now_ms: int) -> int:
     counted = msgspec.structs.replace(chat, member_count=chat.member_count + change, updated_at=iso(now_ms))
-    view.put(rows.chat_key(chat.chat_id), rows.CHAT.encode(counted))
+    transaction.put(rows.chat_key(chat.chat_id), rows.CHAT.encode(counted))
     return counted.member_count
 
 
-def _memberships_of(look: Look, user_id: str) -> Sequence[Membership]:
-    keys = [rows.member_key(chat_id, user_id) for chat_id in _chats_of(look, user_id)]
-    found = [rows.MEMBERSHIP.found(look.get(key)) for key in keys]
+def _memberships_of(snapshot: ReadSnapshot, user_id: str) -> Sequence[Membership]:
+    keys = [rows.member_key(chat_id, user_id) for chat_id in _chats_of(snapshot, user_id)]
+    found = [rows.MEMBERSHIP.found(snapshot.get(key)) for key in keys]
     return [row for row in found if row is not None]
 
 
-def _chats_of(look: Look, user_id: str) -> list[str]:
+def _chats_of(snapshot: ReadSnapshot, user_id: str) -> list[str]:
     """Sorted here: in the keys, lengths go before texts."""
     prefix = rows.user_chats_prefix(user_id)
-    return sorted([rows.last_text(key, prefix) for key, _ in look.scan(prefix, rows.after(prefix))])
+    return sorted([rows.last_text(key, prefix) for key, _ in snapshot.scan(prefix, rows.after(prefix))])

@@ -13,7 +13,7 @@ from seriatim.domain.sharding import partition as partition_of
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.rows import EventRow
-from seriatim.engines.embedded.storage.snapshot import View
+from seriatim.engines.embedded.storage.snapshot import WriteTransaction
 from seriatim.engines.shared.consumer_group import Coordinator
 from seriatim.engines.shared.dead_letter_record import dead_letter_record
 from seriatim.ports.clock import Clock
@@ -25,7 +25,7 @@ from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES,
 PARTITIONS: Mapping[str, int] = {MESSAGES: 4, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
 
 
-Appended = tuple[EventRow, MessagePersisted | None]  # as it is kept, and as it was told
+Appended = tuple[EventRow, MessagePersisted | None]  # as it is stored, and as its writer built it
 
 
 class EmbeddedEventLog:
@@ -51,17 +51,17 @@ class EmbeddedEventLog:
         One that is there keeps the number it was made with: the order of its chats depends on it.
         """
 
-        def decide(view: View) -> dict[str, int]:
+        def decide(transaction: WriteTransaction) -> dict[str, int]:
             counts = dict(partitions)
             for topic, count in partitions.items():
-                made = rows.NUMBER.found(view.get(rows.topic_key(topic)))
+                made = rows.NUMBER.found(transaction.get(rows.topic_key(topic)))
                 if made is None:
-                    view.put(rows.topic_key(topic), rows.NUMBER.encode(count))
+                    transaction.put(rows.topic_key(topic), rows.NUMBER.encode(count))
                 else:
                     counts[topic] = made
             return counts
 
-        return cls(folder, await folder.writer.call("topics", decide, timeout_s=limits.STORE_TIMEOUT_S))
+        return cls(folder, await folder.writer.commit("topics", decide, timeout_s=limits.STORE_TIMEOUT_S))
 
     def partition_count(self, topic: str) -> int:
         count = self.partitions.get(topic)
@@ -77,20 +77,20 @@ class EmbeddedEventLog:
     async def append(
         self, operation: str, partition: Partition, events: Sequence[Appended], *, timeout_s: float
     ) -> None:
-        await self.writer.call(
+        await self.writer.commit(
             operation,
-            lambda view: self.put(view, partition, events),
+            lambda transaction: self.put(transaction, partition, events),
             timeout_s=timeout_s,
             applied=lambda: self.appended({partition: events}),
         )
 
-    def put(self, view: View, partition: Partition, events: Sequence[Appended]) -> None:
+    def put(self, transaction: WriteTransaction, partition: Partition, events: Sequence[Appended]) -> None:
         """Behind all that was decided before."""
         end_key = rows.end_key(partition)
-        end = rows.NUMBER.found(view.get(end_key)) or 0
+        end = rows.NUMBER.found(transaction.get(end_key)) or 0
         keys = rows.event_keys(partition, end, len(events))
-        view.changes.update(zip(keys, [rows.EVENT.encode(row) for row, _ in events], strict=True))
-        view.put(end_key, rows.NUMBER.encode(end + len(events)))
+        transaction.changes.update(zip(keys, [rows.EVENT.encode(row) for row, _ in events], strict=True))
+        transaction.put(end_key, rows.NUMBER.encode(end + len(events)))
 
     def appended(self, events: Mapping[Partition, Sequence[Appended]]) -> None:
         """What is in the log now is what readers ask for next: they need not fetch it from the disk."""
@@ -105,9 +105,9 @@ class EmbeddedEventLog:
                         value=row.value,
                         headers=row.headers,
                         timestamp_ms=row.timestamp_ms,
-                        told=told,
+                        decoded=decoded,
                     )
-                    for offset, (row, told) in enumerate(fresh, end)
+                    for offset, (row, decoded) in enumerate(fresh, end)
                 ]
             )
             self._ends[partition] = end + len(fresh)
@@ -216,7 +216,7 @@ class EmbeddedEventWriter:
             raise InternalError("the events of one append share one key")
         partition = Partition(topic, partition_of(key, self._log.partition_count(topic)))
         raw, now_ms = key.encode(), self._clock.now_ms()
-        fresh = [(EventRow(raw, event.value, event.headers, now_ms), event.told) for event in events]
+        fresh = [(EventRow(raw, event.value, event.headers, now_ms), event.decoded) for event in events]
         await self._log.append("append", partition, fresh, timeout_s=timeout_s)
 
 

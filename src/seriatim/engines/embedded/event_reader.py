@@ -58,7 +58,7 @@ class EmbeddedEventReader(AssignedPartitions):
         # The group knows it at once, the disk in a moment. After a crash both begin again at what the disk knows: some
         # records come twice, as they may anyway. A sync for each commit would hold up the sends that come next.
         if self._group.commit(self._member, assigned.grant, next_offset, self._commits):
-            self._log.writer.put_soon({rows.offset_key(self._name, partition): rows.NUMBER.encode(next_offset)})
+            self._log.writer.write_lazily({rows.offset_key(self._name, partition): rows.NUMBER.encode(next_offset)})
 
     async def close(self) -> None:
         """A poll that still waits ends without records."""
@@ -114,11 +114,11 @@ class EmbeddedEventReader(AssignedPartitions):
             listener.assigned(tuple([grant.partition for grant in fresh]))
 
     async def _give_back(self, orders: Orders, listener: RebalanceListener) -> None:
-        told = tuple([partition for partition in orders.revoke if partition in self._assigned])
+        revoked = tuple([partition for partition in orders.revoke if partition in self._assigned])
         member = self._member
-        if told:
-            await listener.revoked(told)
-        for partition in told:
+        if revoked:
+            await listener.revoked(revoked)
+        for partition in revoked:
             self._assigned.pop(partition, None)
         if self._group.knows(member):  # else it was expelled or closed meanwhile, and holds nothing
             self._group.orders(member, self._seen, [each for each in orders.held if each.partition in orders.revoke])

@@ -2,7 +2,7 @@
 
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.folder import Folder
-from seriatim.engines.embedded.storage.snapshot import View
+from seriatim.engines.embedded.storage.snapshot import WriteTransaction
 from seriatim.engines.shared import request_key_rules as rules
 from seriatim.ports.request_keys import Claimed, RequestKeys, Taken
 
@@ -18,43 +18,43 @@ class EmbeddedRequestKeys(RequestKeys):
     ) -> Claimed | Taken:
         row_key = rows.request_key(scope, key)
 
-        def decide(view: View) -> Claimed | Taken:
-            found = rows.REQUEST.found(view.get(row_key))
+        def decide(transaction: WriteTransaction) -> Claimed | Taken:
+            found = rows.REQUEST.found(transaction.get(row_key))
             verdict = rules.claimed(found, body_hash=body_hash, resource_id=resource_id, now_ms=now_ms)
             if isinstance(verdict, Taken):
                 return verdict
             claim, row = verdict
-            view.put(row_key, rows.REQUEST.encode(row))
+            transaction.put(row_key, rows.REQUEST.encode(row))
             return claim
 
-        return await self._writer.call("claim", decide, timeout_s=timeout_s)
+        return await self._writer.commit("claim", decide, timeout_s=timeout_s)
 
     async def finish(self, scope: str, key: str, *, status_code: int, timeout_s: float) -> None:
         row_key = rows.request_key(scope, key)
 
-        def decide(view: View) -> None:
-            row = rows.REQUEST.found(view.get(row_key))
+        def decide(transaction: WriteTransaction) -> None:
+            row = rows.REQUEST.found(transaction.get(row_key))
             if row is not None and rules.is_open(row):
-                view.put(row_key, rows.REQUEST.encode(rules.finished(row, status_code)))
+                transaction.put(row_key, rows.REQUEST.encode(rules.finished(row, status_code)))
 
-        await self._writer.call("finish", decide, timeout_s=timeout_s)
+        await self._writer.commit("finish", decide, timeout_s=timeout_s)
 
     async def release(self, scope: str, key: str, *, timeout_s: float) -> None:
         row_key = rows.request_key(scope, key)
 
-        def decide(view: View) -> None:
-            row = rows.REQUEST.found(view.get(row_key))
+        def decide(transaction: WriteTransaction) -> None:
+            row = rows.REQUEST.found(transaction.get(row_key))
             if row is not None and rules.is_open(row):
-                view.delete(row_key)
+                transaction.delete(row_key)
 
-        await self._writer.call("release", decide, timeout_s=timeout_s)
+        await self._writer.commit("release", decide, timeout_s=timeout_s)
 
     async def abandon(self, scope: str, key: str, *, timeout_s: float) -> None:
         row_key = rows.request_key(scope, key)
 
-        def decide(view: View) -> None:
-            row = rows.REQUEST.found(view.get(row_key))
+        def decide(transaction: WriteTransaction) -> None:
+            row = rows.REQUEST.found(transaction.get(row_key))
             if row is not None and rules.is_open(row):
-                view.put(row_key, rows.REQUEST.encode(rules.abandoned(row)))
+                transaction.put(row_key, rows.REQUEST.encode(rules.abandoned(row)))
 
-        await self._writer.call("abandon", decide, timeout_s=timeout_s)
+        await self._writer.commit("abandon", decide, timeout_s=timeout_s)

@@ -14,7 +14,7 @@ from seriatim.engines.embedded.accounts import drop_session
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.folder import Folder
-from seriatim.engines.embedded.storage.snapshot import View
+from seriatim.engines.embedded.storage.snapshot import WriteTransaction
 from seriatim.engines.shared.account_rules import code_kept_until_ms
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import DEAD_LETTERS, Partition
@@ -69,17 +69,17 @@ class Sweeper:
         if not expired:
             return 0
 
-        def decide(view: View) -> int:
+        def decide(transaction: WriteTransaction) -> int:
             removed = 0
             for key in expired:
-                value = view.get(key)
+                value = transaction.get(key)
                 # Since we looked, somebody may have put a new row in the place of the expired one.
                 if value is not None and table.ended(value, now_ms):
-                    table.remove(view, key, value)
+                    table.remove(transaction, key, value)
                     removed += 1
             return removed
 
-        return await self._writer.call("sweep", decide, timeout_s=limits.STORE_TIMEOUT_S)
+        return await self._writer.commit("sweep", decide, timeout_s=limits.STORE_TIMEOUT_S)
 
     async def _sweep_events(self, now_ms: int) -> int:
         """From the oldest on, until one is young enough: the log stays without holes. Its end is kept elsewhere."""
@@ -103,12 +103,12 @@ class Sweeper:
         if not old:
             return 0
 
-        def decide(view: View) -> int:
+        def decide(transaction: WriteTransaction) -> int:
             for key in old:
-                view.delete(key)
+                transaction.delete(key)
             return len(old)
 
-        removed = await self._writer.call("sweep", decide, timeout_s=limits.STORE_TIMEOUT_S)
+        removed = await self._writer.commit("sweep", decide, timeout_s=limits.STORE_TIMEOUT_S)
         self._starts.update(reached)  # not before: what was refused is still there, and is found again
         for partition, newest in reached.items():
             self._events.let_go(partition, newest)
@@ -145,7 +145,7 @@ class CautiousSweeper:
             passed_ms = int(1000 * limits.SWEEP_PACE_MAX_RATIO * (self._looked_at - looked_at))
             self._believed_ms = min(now_ms, self._believed_ms + passed_ms)
         if abs(self._believed_ms - self._noted_ms) >= 1000 * limits.SWEEP_NOTED_S:
-            self._writer.put_soon({rows.SWEEP_TIME: rows.NUMBER.encode(self._believed_ms)})
+            self._writer.write_lazily({rows.SWEEP_TIME: rows.NUMBER.encode(self._believed_ms)})
             self._noted_ms = self._believed_ms
         return self._believed_ms
 
@@ -158,19 +158,22 @@ def _is_older(event: bytes, before_ms: int) -> bool:
         return False
 
 
-def _remove(view: View, key: bytes, _: bytes) -> None:
-    view.delete(key)
+def _remove(transaction: WriteTransaction, key: bytes, _: bytes) -> None:
+    transaction.delete(key)
 
 
-def _remove_session(view: View, _: bytes, value: bytes) -> None:
-    drop_session(view, rows.SESSION.decode(value))
+def _remove_session(transaction: WriteTransaction, _: bytes, value: bytes) -> None:
+    drop_session(transaction, rows.SESSION.decode(value))
 
 
 class _Table:
     """A table of rows that end, how far the sweep has come in it, and how one of them goes."""
 
     def __init__(
-        self, name: str, ends_at_ms: Callable[[bytes], int], remove: Callable[[View, bytes, bytes], None] = _remove
+        self,
+        name: str,
+        ends_at_ms: Callable[[bytes], int],
+        remove: Callable[[WriteTransaction, bytes, bytes], None] = _remove,
     ) -> None:
         self.prefix = self.next_key = rows.TABLES[name]
         self.remove = remove

@@ -12,7 +12,7 @@ from seriatim.domain.errors import InternalError, ServiceUnavailable
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.disk import DiskError
 from seriatim.engines.embedded.storage.folder import Folder, FolderError, FolderInUse, row_bytes
-from seriatim.engines.embedded.storage.secondary import Glance
+from seriatim.engines.embedded.storage.secondary import SecondaryStore
 from seriatim.engines.embedded.tools.browse import Reveal, WrongTable, browse
 from seriatim.engines.embedded.tools.inspection import EmbeddedInspection
 from seriatim.engines.embedded.tools.statistics import FolderStats, measure
@@ -46,8 +46,8 @@ def check_stored(path: Path, *, recheck_s: float, progress: Progress) -> Report:
             progress=lambda done: progress(done, total),
         )
 
-    with _glance(path) as glance:
-        return asyncio.run(work(EmbeddedInspection(glance)))
+    with _secondary(path) as secondary:
+        return asyncio.run(work(EmbeddedInspection(secondary)))
 
 
 def show_stored(
@@ -62,16 +62,16 @@ def show_stored(
 ) -> Iterator[tuple[str, list[dict[str, object]], bool]]:
     """Of each table its first rows, and whether there are more."""
     reveal = Reveal(content, str if phones else masked_phone)
-    with _glance(path) as glance:
+    with _secondary(path) as secondary:
         for table in tables:
-            found = list(islice(browse(glance, table, chat_id=chat_id, after=after, reveal=reveal), limit + 1))
+            found = list(islice(browse(secondary, table, chat_id=chat_id, after=after, reveal=reveal), limit + 1))
             yield table, found[:limit], len(found) > limit
 
 
 def measure_stored(path: Path, *, progress: Progress) -> FolderStats:
-    with _glance(path) as glance:
-        total = glance.property_number("rocksdb.estimate-num-keys")
-        return measure(glance, path, lambda done: progress(done, total))
+    with _secondary(path) as secondary:
+        total = secondary.property_number("rocksdb.estimate-num-keys")
+        return measure(secondary, path, lambda done: progress(done, total))
 
 
 def compact_stored(path: Path) -> Compacted:
@@ -95,13 +95,13 @@ def compact_stored(path: Path) -> Compacted:
 
 
 @contextmanager
-def _glance(path: Path) -> Iterator[Glance]:
+def _secondary(path: Path) -> Iterator[SecondaryStore]:
     try:
-        glance = Glance(path)
+        secondary = SecondaryStore(path)
         try:
-            yield glance
+            yield secondary
         finally:
-            glance.close()
+            secondary.close()
     except (FolderError, DiskError, WrongTable) as error:
         raise InspectionError(str(error)) from error
     except (ServiceUnavailable, InternalError) as error:

@@ -13,8 +13,8 @@ from seriatim.domain.errors import InternalError, SeriatimError, ServiceUnavaila
 from seriatim.engines.embedded.event_log import PARTITIONS, EmbeddedEventLog
 from seriatim.engines.embedded.storage.disk import DiskError
 from seriatim.engines.embedded.storage.folder import Folder, FolderError
-from seriatim.engines.embedded.storage.secondary import Glance
-from seriatim.engines.embedded.tools.event_trail import GlanceTrail
+from seriatim.engines.embedded.storage.secondary import SecondaryStore
+from seriatim.engines.embedded.tools.event_trail import SecondaryEventTrail
 from seriatim.engines.embedded.tools.inspection import EmbeddedInspection
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.counter_repair import Repair
@@ -81,13 +81,13 @@ def _run(work: Coroutine[object, object, T]) -> T:
 
 
 async def _trace_folder(settings: Settings, look: Look) -> MessageTrace:
-    glance = Glance(settings.data_folder)
+    secondary = SecondaryStore(settings.data_folder)
     try:
-        trail = GlanceTrail(glance)
+        trail = SecondaryEventTrail(secondary)
         connections = _folder_connections(settings)
-        return await look(tracer(EmbeddedInspection(glance), trail, trail.watermarks, connections))
+        return await look(tracer(EmbeddedInspection(secondary), trail, trail.watermarks, connections))
     finally:
-        glance.close()
+        secondary.close()
 
 
 def _folder_connections(settings: Settings) -> Connections:

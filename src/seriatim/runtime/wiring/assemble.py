@@ -170,7 +170,7 @@ class _Process:
             events=given.events,
             clock=self._clock,
             producer_id=f"ingest-{self._run_id}",
-            one_step=given.one_step,
+            atomic_store=given.atomic_store,
             user_chats=given.user_chats,
             observe=self._metrics.durability,
         )

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.embedded.accounts import EmbeddedAccounts, EmbeddedSessions
-from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
+from seriatim.engines.embedded.atomic_store import EmbeddedAtomicStore
 from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster, EmbeddedUserChats
 from seriatim.engines.embedded.event_log import (
     PARTITIONS,
@@ -81,7 +81,7 @@ class EmbeddedEngineSet(EngineSet):
             events=EmbeddedEventWriter(self._events, self._clock),
             sessions=EmbeddedSessions(self.folder),
             user_chats=EmbeddedUserChats(self.folder),
-            one_step=EmbeddedOneStep(self.folder, self._events, self._clock),
+            atomic_store=EmbeddedAtomicStore(self.folder, self._events, self._clock),
         )
 
     def fanout_ports(self, group: str, consumer_id: str) -> FanoutPorts:
@@ -132,7 +132,7 @@ class EmbeddedEngineSet(EngineSet):
 
     async def _store_answers(self) -> bool:
         try:
-            await self.folder.writer.look("ready", lambda look: None, timeout_s=limits.STORE_TIMEOUT_S)
+            await self.folder.writer.read("ready", lambda snapshot: None, timeout_s=limits.STORE_TIMEOUT_S)
         except ServiceUnavailable:
             return False
         return True

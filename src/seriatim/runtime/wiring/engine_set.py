@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from seriatim.ports.accounts import Accounts, Sessions
-from seriatim.ports.atomic_store import OneStep
+from seriatim.ports.atomic_store import AtomicStore
 from seriatim.ports.catalog import Catalog, Roster, UserChats
 from seriatim.ports.directory import Directory
 from seriatim.ports.durability import Durability, History
@@ -41,7 +41,7 @@ class IngestPorts:
     events: EventWriter
     sessions: Sessions
     user_chats: UserChats
-    one_step: OneStep | None = None  # where messages and events lie in one place
+    atomic_store: AtomicStore | None = None  # where messages and events lie in one place
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -104,7 +104,7 @@ class FaultProfile(msgspec.Struct, frozen=True, kw_only=True):
     power_loss: float = 0.0  # per write of a device's store
     skew_s: float = 0.0  # wall clocks are wrong by up to this
     local: bool = False  # one part fails, and nothing else: see `local_faults`
-    one_step: bool = False  # one ingest process, on a store that takes whole sends in one step
+    atomic_store: bool = False  # one ingest process, on a store with atomic commits
 
 
 _CALM_WIRES = {kind: WireRates(tail=0.002) for kind in WireKind}
@@ -256,7 +256,7 @@ PROFILES: Mapping[str, FaultProfile] = {
             name=EMBEDDED,
             summary="as mixed, with one ingest process whose store takes whole sends in one step, or forgets them",
             cut=0.05,
-            one_step=True,
+            atomic_store=True,
         ),
     )
 }
@@ -274,7 +274,9 @@ def profile_of_seed(profile: FaultProfile, random: Random) -> FaultProfile:
     if profile.name not in _RECIPES:
         return profile
     mixed = mixture(random)
-    return msgspec.structs.replace(mixed, name=profile.name, cut=max(mixed.cut, profile.cut), one_step=profile.one_step)
+    return msgspec.structs.replace(
+        mixed, name=profile.name, cut=max(mixed.cut, profile.cut), atomic_store=profile.atomic_store
+    )
 
 
 def mixture(random: Random) -> FaultProfile:

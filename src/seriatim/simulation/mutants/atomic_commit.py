@@ -5,22 +5,22 @@ from collections.abc import Sequence
 
 from seriatim.domain.errors import RowUnreadable
 from seriatim.durability import atomic_commit
-from seriatim.durability.atomic_commit import Express
-from seriatim.ports.atomic_store import Step
+from seriatim.durability.atomic_commit import AtomicCommitter
+from seriatim.ports.atomic_store import AtomicTransaction
 from seriatim.simulation.mutants.mutant import Patch, removes
-from seriatim.simulation.stores.atomic_store import MemoryStep
+from seriatim.simulation.stores.atomic_store import MemoryAtomicTransaction
 
 
 @removes("a send is answered once its transaction is committed", hole="H7", profile="embedded", seeds=200)
 def step_answered_early() -> Sequence[Patch]:
-    original = Express._decide
+    original = AtomicCommitter._decide
 
-    def decide(self: Express, company: atomic_commit._Company, step: Step) -> None:
+    def decide(self: AtomicCommitter, company: atomic_commit._CommitBatch, step: AtomicTransaction) -> None:
         original(self, company, step)
         for pending, outcome in zip(company.drafts, company.outcomes, strict=True):
             asyncio.get_running_loop().call_soon(pending.answer, outcome)
 
-    return [(Express, "_decide", decide)]
+    return [(AtomicCommitter, "_decide", decide)]
 
 
 @removes(
@@ -32,7 +32,7 @@ def step_ignores_keys() -> Sequence[Patch]:
 
 @removes("membership is a condition of the atomic commit", hole="H19", profile="embedded", seeds=200)
 def step_takes_outsiders() -> Sequence[Patch]:
-    return [(MemoryStep, "is_member", lambda self, chat_id, user_id: True)]
+    return [(MemoryAtomicTransaction, "is_member", lambda self, chat_id, user_id: True)]
 
 
 @removes(
@@ -49,13 +49,13 @@ def step_without_counter() -> Sequence[Patch]:
 
 @removes("drafts of one atomic commit keep the order in which they came", hole="H25", profile="embedded", seeds=200)
 def step_reversed() -> Sequence[Patch]:
-    original = Express._decide
+    original = AtomicCommitter._decide
 
-    def decide(self: Express, company: atomic_commit._Company, step: Step) -> None:
+    def decide(self: AtomicCommitter, company: atomic_commit._CommitBatch, step: AtomicTransaction) -> None:
         company.drafts.reverse()
         original(self, company, step)
 
-    return [(Express, "_decide", decide)]
+    return [(AtomicCommitter, "_decide", decide)]
 
 
 @removes("a row that cannot be read stops the sends of its own chat only", hole="H23", profile="embedded")

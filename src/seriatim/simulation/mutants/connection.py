@@ -16,7 +16,7 @@ from seriatim.connection.session.outbound import OutboundBuffer, Pressure
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.durability.deadline import Deadline
-from seriatim.durability.watermarks import Receipts
+from seriatim.durability.watermarks import Watermarks
 from seriatim.engines.inprocess.directory import MemoryRegistry
 from seriatim.ports.directory import Registration
 from seriatim.protocol.frames import Ack
@@ -102,11 +102,11 @@ def no_look_for_new_chats() -> Sequence[Patch]:
 
 @removes("a watermark is bounded by what was sent and by what is stored", hole="H15")
 def ack_unclamped() -> Sequence[Patch]:
-    async def bound(self: Receipts, chat_id: str, sequence: int, deadline: Deadline) -> int:
+    async def bound(self: Watermarks, chat_id: str, sequence: int, deadline: Deadline) -> int:
         return sequence
 
     identity = lambda self, sequence: sequence  # noqa: E731
-    return [(ChatCursor, "known", identity), (ChatCursor, "clamp", identity), (Receipts, "bound", bound)]
+    return [(ChatCursor, "known", identity), (ChatCursor, "clamp", identity), (Watermarks, "bound", bound)]
 
 
 @removes("an ack is repeated until it is stored, and the highest wins", hole="H15", profile="network")

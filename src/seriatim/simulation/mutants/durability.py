@@ -11,7 +11,7 @@ from seriatim.durability import atomic_commit, dedup, slots, stable_prefix
 from seriatim.durability.deadline import Deadline
 from seriatim.durability.ingest import Ingest
 from seriatim.durability.pipeline import ChatPipeline, Pending
-from seriatim.durability.publish import ChatPublisher, Outgoing
+from seriatim.durability.publish import ChatPublisher, PublishItem
 from seriatim.durability.reads import MemberReads
 from seriatim.durability.reconcile import Reconciler
 from seriatim.durability.slots import Lease, SlotWriter
@@ -33,7 +33,7 @@ def reader_ignores_holes() -> Sequence[Patch]:
 
 @removes("a hole that stays open is closed with a tombstone", hole="H1", profile="store")
 def no_sealing() -> Sequence[Patch]:
-    async def close_hole(self: ChatPublisher, deadline: Deadline) -> list[Outgoing]:
+    async def close_hole(self: ChatPublisher, deadline: Deadline) -> list[PublishItem]:
         return []
 
     return [(PrefixReader, "_old", lambda self, slot: False), (ChatPublisher, "_close_hole", close_hole)]
@@ -46,7 +46,7 @@ def refused_seal_fails_its_reader() -> Sequence[Patch]:
             await self.seal(chat_id, sequence, deadline=deadline)
         return True
 
-    async def close_hole(self: ChatPublisher, deadline: Deadline) -> list[Outgoing]:
+    async def close_hole(self: ChatPublisher, deadline: Deadline) -> list[PublishItem]:
         return await self._foreign([await self._prefix.seal(self.chat_id, self.mark + 1, deadline=deadline)], deadline)
 
     return [(PrefixReader, "_close", close), (ChatPublisher, "_close_hole", close_hole)]
@@ -145,7 +145,7 @@ def ack_before_publish() -> Sequence[Patch]:
 
 @removes("everything below n is published before n", hole="H3", profile="store")
 def publish_only_own() -> Sequence[Patch]:
-    def next_own(self: ChatPublisher) -> list[Outgoing]:
+    def next_own(self: ChatPublisher) -> list[PublishItem]:
         return [self._own[sequence] for sequence in sorted(self._own)][:1]
 
     return [(ChatPublisher, "_next_own", next_own)]

@@ -1,4 +1,4 @@
-"""`OneStep` in memory: a step is decided where the rows are and in one moment, or never.
+"""`AtomicStore` in memory: a step is decided where the rows are and in one moment, or never.
 
 Stricter than a folder: answers may overtake each other, and what was decided may come to nothing, though nothing died.
 """
@@ -11,17 +11,17 @@ from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError,
 from seriatim.domain.sharding import partition as partition_of
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.engines.shared import store_rules
-from seriatim.ports.atomic_store import OneStep, Step
+from seriatim.ports.atomic_store import AtomicStore, AtomicTransaction
 from seriatim.ports.event_log import MESSAGES, Event, Partition
 from seriatim.ports.message_log import ChatCounter, Entry, Key
 from seriatim.simulation.stores.event_log import MemoryBroker
 from seriatim.simulation.stores.tables import MemoryStore
 
-Take = Callable[[Step], None]
+Take = Callable[[AtomicTransaction], None]
 Answer = Callable[[SeriatimError | None], None]
 
 
-class MemoryOneStep(OneStep):
+class MemoryAtomicStore(AtomicStore):
     """One process's handle on a store and an event log that are one."""
 
     def __init__(self, store: MemoryStore, broker: MemoryBroker, wire: Wire, now_ms: Callable[[], int]) -> None:
@@ -72,7 +72,7 @@ class MemoryOneStep(OneStep):
         """The chats whose counters it wrote. Its process decides, so it must still be there and waiting."""
         if asked.answered or not self._wire.listens():
             raise OutcomeUnknown("step: whoever asked is gone")
-        step = MemoryStep(self._store)
+        step = MemoryAtomicTransaction(self._store)
         asked.context.run(asked.take, step)
         if not self._wire.cut(1):
             raise OutcomeUnknown("step: decided, and not written")
@@ -91,7 +91,7 @@ class _Asked:
         self.answered = False
 
 
-class MemoryStep(Step):
+class MemoryAtomicTransaction(AtomicTransaction):
     """Gathers what it is told; `write` does it all."""
 
     def __init__(self, store: MemoryStore) -> None:

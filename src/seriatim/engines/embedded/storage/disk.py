@@ -108,7 +108,7 @@ class ReadableDisk:
 class Disk(ReadableDisk):
     """One RocksDB, as it was written last, synced or not. `sync` and `reopen` belong to a thread, the rest to the loop.
 
-    Whoever reads here knows what is not synced yet: `Look` and `View` do.
+    Whoever reads here knows what is not synced yet: `ReadSnapshot` and `WriteTransaction` do.
     Rows found by their key are kept: a send asks for the same few again and again, at 3 us each.
     """
 

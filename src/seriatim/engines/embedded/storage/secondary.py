@@ -21,7 +21,7 @@ class FolderRestless(FolderError):
     """The server moves its files faster than they can be read."""
 
 
-class Glance(ReadableDisk):
+class SecondaryStore(ReadableDisk):
     """The rows of a folder as of the last `refresh`."""
 
     def __init__(self, path: Path) -> None:
@@ -46,7 +46,7 @@ class Glance(ReadableDisk):
         """
         super().close()
         failure: FolderError = FolderRestless(f"the files of {self.path} change too fast to be read; try again")
-        for _ in range(limits.GLANCE_TRIES_MAX):
+        for _ in range(limits.SECONDARY_OPEN_TRIES_MAX):
             try:
                 logs = self._logs()
                 self._db = self._open_beside()
@@ -58,7 +58,7 @@ class Glance(ReadableDisk):
             except Exception as error:
                 # A file may go while the list that names it is read, so one failure proves nothing.
                 failure = unreadable(self.path, error)
-            time.sleep(limits.GLANCE_RETRY_S)
+            time.sleep(limits.SECONDARY_OPEN_RETRY_S)
         raise failure
 
     def close(self) -> None:
@@ -72,14 +72,14 @@ class Glance(ReadableDisk):
 
     def _open_beside(self) -> Rdict:
         """The store as seen from here: the lists of its files by links, the files themselves by their own path."""
-        view = Path(tempfile.mkdtemp(dir=self._scratch))
+        links = Path(tempfile.mkdtemp(dir=self._scratch))
         for each in sorted([self._store / "CURRENT", *self._store.glob("MANIFEST-*")]):
-            (view / each.name).symlink_to(each)
+            (links / each.name).symlink_to(each)
         options = store_options()
         options.create_if_missing(False)
         options.set_wal_dir(str(self._store))
         options.set_db_paths([DBPath(str(self._store), _ANY_SIZE)])
-        return Rdict(str(view), options, access_type=AccessType.secondary(str(view / "notes")))
+        return Rdict(str(links), options, access_type=AccessType.secondary(str(links / "notes")))
 
     def _logs(self) -> list[Path]:
         return sorted(self._store.glob("*.log"))

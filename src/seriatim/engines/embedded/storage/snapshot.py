@@ -6,7 +6,7 @@ from seriatim.engines.embedded.storage.commit_group import Group
 from seriatim.engines.embedded.storage.disk import Changes, Disk
 
 
-class View:
+class WriteTransaction:
     """The rows as one request finds them, and what it changes. A request that raises has changed nothing."""
 
     def __init__(self, disk: Disk, decided: Changes) -> None:
@@ -34,7 +34,7 @@ class View:
         self.changes[key] = None
 
 
-class Look:
+class ReadSnapshot:
     """The rows as one read finds them on the disk. It takes note when it meets one that is not synced yet.
 
     `outdated`: a row of another value, or none, was answered by `build` and is not even written yet.

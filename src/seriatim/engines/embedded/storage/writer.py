@@ -17,7 +17,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.engines.embedded.storage.commit_group import Group, Told, Waiter, told
 from seriatim.engines.embedded.storage.disk import Changes, Disk, Stalled
-from seriatim.engines.embedded.storage.snapshot import Look, View
+from seriatim.engines.embedded.storage.snapshot import ReadSnapshot, WriteTransaction
 
 T = TypeVar("T")
 
@@ -41,10 +41,10 @@ class Writer:
         self._thread = threading.Thread(target=self._work, name="seriatim-sync", daemon=True)
         self._thread.start()
 
-    async def call(
+    async def commit(
         self,
         operation: str,
-        decide: Callable[[View], T],
+        decide: Callable[[WriteTransaction], T],
         *,
         timeout_s: float,
         applied: Callable[[], None] | None = None,
@@ -53,27 +53,27 @@ class Writer:
 
         `applied` is called at that moment, whether or not anyone still waits. Too many waiting: `Throttled`.
         """
-        view, decision = self._decide(operation, decide, timeout_s)
-        return await self._settled(operation, view, decision, applied, timeout_s)
+        transaction, decision = self._decide(operation, decide, timeout_s)
+        return await self._settled(operation, transaction, decision, applied, timeout_s)
 
-    async def build(self, operation: str, decide: Callable[[View], T], *, timeout_s: float) -> T:
+    async def commit_early(self, operation: str, decide: Callable[[WriteTransaction], T], *, timeout_s: float) -> T:
         """What `decide` returns, at once, if it changed something; else as `call`.
 
         The changes stand as long as this process does, even if the disk fails meanwhile. Once it is gone, whatever
         was written later is there only if they are: so nobody outside may hear of them before a later `call` or `look`.
         """
-        view, decision = self._decide(operation, decide, timeout_s)
-        if decision.refusal is not None or not view.changes:
-            return await self._settled(operation, view, decision, None, timeout_s)
-        self._gathering.changes.update(view.changes)
-        self._gathering.built.update(view.changes)
+        transaction, decision = self._decide(operation, decide, timeout_s)
+        if decision.refusal is not None or not transaction.changes:
+            return await self._settled(operation, transaction, decision, None, timeout_s)
+        self._gathering.changes.update(transaction.changes)
+        self._gathering.built.update(transaction.changes)
         self._begin_soon(asyncio.get_running_loop())
         return decision.result
 
     def enlist(
         self,
         operation: str,
-        decide: Callable[[View], None],
+        decide: Callable[[WriteTransaction], None],
         tell: Told,
         *,
         deadline: float,
@@ -96,31 +96,31 @@ class Writer:
         self._begin_soon(loop)
         self._watch(loop, deadline)
 
-    def put_soon(self, changes: Changes) -> None:
-        """As `build`, for what nobody builds upon: it goes with the next group, or by itself after WRITE_SOON_S."""
+    def write_lazily(self, changes: Changes) -> None:
+        """As `build`, for what nobody builds upon: it goes with the next group, or by itself after LAZY_WRITE_S."""
         self._check_working()
         self._gathering.changes.update(changes)
         self._gathering.built.update(changes)
         if self._later is None:
             loop = asyncio.get_running_loop()
-            self._later = loop.call_later(limits.WRITE_SOON_S, self._put_now, loop)
+            self._later = loop.call_later(limits.LAZY_WRITE_S, self._put_now, loop)
 
-    async def look(self, operation: str, read: Callable[[Look], T], *, timeout_s: float) -> T:
+    async def read(self, operation: str, read: Callable[[ReadSnapshot], T], *, timeout_s: float) -> T:
         """What `read` finds: all that was answered before this call, and nothing that a loss of power could undo."""
         if timeout_s <= 0:
             raise OutcomeUnknown(f"{operation}: no time left")
         await asyncio.sleep(0)  # a caller may read page after page: others must run, too
         self._check_working()
         deadline = asyncio.get_running_loop().time() + timeout_s
-        look = Look(self._disk, self._syncing or _NOTHING, self._gathering)
-        found = read(look)
-        if look.outdated:
+        snapshot = ReadSnapshot(self._disk, self._syncing or _NOTHING, self._gathering)
+        found = read(snapshot)
+        if snapshot.outdated:
             # What was answered before this call is on the disk once this group is. What comes later need not be seen.
             await self._wait(self._gathering, operation, None, deadline)
             self._check_working()
-            look = Look(self._disk, self._syncing or _NOTHING, _NOTHING)
-            found = read(look)
-        if look.unsynced and self._syncing is not None:
+            snapshot = ReadSnapshot(self._disk, self._syncing or _NOTHING, _NOTHING)
+            found = read(snapshot)
+        if snapshot.unsynced and self._syncing is not None:
             await self._wait(self._syncing, operation, None, deadline)
         return found
 
@@ -144,15 +144,19 @@ class Writer:
 
     # --- on the event loop --------------------------------------------------------------------------------------------
 
-    def _decide(self, operation: str, decide: Callable[[View], T], timeout_s: float) -> "tuple[View, _Decision[T]]":
+    def _decide(
+        self, operation: str, decide: Callable[[WriteTransaction], T], timeout_s: float
+    ) -> "tuple[WriteTransaction, _Decision[T]]":
         self._check_open(operation, timeout_s)
-        view = View(self._disk, self._gathering.changes)
-        return view, _Decision(decide, view)
+        transaction = WriteTransaction(self._disk, self._gathering.changes)
+        return transaction, _Decision(decide, transaction)
 
-    def _decide_step(self, group: Group, operation: str, decide: Callable[[View], None]) -> SeriatimError | None:
-        view = View(self._disk, group.changes)
-        refusal = _Decision(decide, view).refusal
-        group.changes.update(view.changes)
+    def _decide_step(
+        self, group: Group, operation: str, decide: Callable[[WriteTransaction], None]
+    ) -> SeriatimError | None:
+        transaction = WriteTransaction(self._disk, group.changes)
+        refusal = _Decision(decide, transaction).refusal
+        group.changes.update(transaction.changes)
         if refusal is None or isinstance(refusal, SeriatimError):
             return refusal
         failure = InternalError(f"{operation}: something unexpected happened")
@@ -169,16 +173,16 @@ class Writer:
     async def _settled(
         self,
         operation: str,
-        view: View,
+        transaction: WriteTransaction,
         decision: "_Decision[T]",
         applied: Callable[[], None] | None,
         timeout_s: float,
     ) -> T:
-        if not view.changes and not self._gathering.changes and self._syncing is None:
+        if not transaction.changes and not self._gathering.changes and self._syncing is None:
             await asyncio.sleep(0)  # nothing to wait for; but who asks in a loop must let others run
         else:
             loop = asyncio.get_running_loop()
-            self._gathering.changes.update(view.changes)
+            self._gathering.changes.update(transaction.changes)
             self._begin_soon(loop)
             only_if_done = applied if decision.refusal is None else None
             await self._wait(self._gathering, operation, only_if_done, loop.time() + timeout_s)
@@ -343,14 +347,14 @@ class _Decision(Generic[T]):
 
     __slots__ = ("refusal", "result")
 
-    def __init__(self, decide: Callable[[View], T], view: View) -> None:
+    def __init__(self, decide: Callable[[WriteTransaction], T], transaction: WriteTransaction) -> None:
         self.refusal: Exception | None = None
         self.result: T
         try:
-            self.result = decide(view)
+            self.result = decide(transaction)
         except Exception as refusal:
             self.refusal = refusal
-            view.changes.clear()
+            transaction.changes.clear()
 
     def outcome(self) -> T:
         if self.refusal is not None:

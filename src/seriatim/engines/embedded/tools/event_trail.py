@@ -6,22 +6,22 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from seriatim.domain import limits
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, record_of
 from seriatim.engines.embedded.storage import rows
-from seriatim.engines.embedded.storage.secondary import Glance
+from seriatim.engines.embedded.storage.secondary import SecondaryStore
 from seriatim.ports.event_log import Partition, Record
 from seriatim.ports.event_trail import Trail
 from seriatim.ports.message_log import Watermark
 
 
-class GlanceTrail(Trail):
-    def __init__(self, glance: Glance) -> None:
-        self._glance = glance
+class SecondaryEventTrail(Trail):
+    def __init__(self, secondary: SecondaryStore) -> None:
+        self._secondary = secondary
 
     async def partitions(self, topic: str) -> int:
-        return rows.NUMBER.decode(self._glance.get(rows.topic_key(topic)) or b"")
+        return rows.NUMBER.decode(self._secondary.get(rows.topic_key(topic)) or b"")
 
     async def events(self, partition: Partition, *, since_ms: int) -> AsyncIterator[Record]:
         prefix = rows.events_prefix(partition)
-        for number, (key, value) in enumerate(self._glance.scan(prefix, rows.after(prefix)), 1):
+        for number, (key, value) in enumerate(self._secondary.scan(prefix, rows.after(prefix)), 1):
             record = record_of(partition, key, value)
             if record.timestamp_ms >= since_ms:
                 yield record
@@ -29,10 +29,10 @@ class GlanceTrail(Trail):
                 await asyncio.sleep(0)
 
     async def next_offset(self, group: str, partition: Partition) -> int | None:
-        return rows.NUMBER.found(self._glance.get(rows.offset_key(group, partition)))
+        return rows.NUMBER.found(self._secondary.get(rows.offset_key(group, partition)))
 
     async def watermarks(self, pairs: Sequence[tuple[str, str]]) -> Mapping[tuple[str, str], Watermark]:
-        found = {pair: rows.WATERMARK.found(self._glance.get(rows.watermark_key(*pair))) for pair in pairs}
+        found = {pair: rows.WATERMARK.found(self._secondary.get(rows.watermark_key(*pair))) for pair in pairs}
         return {pair: Watermark(row.sequence, row.updated_at_ms) for pair, row in found.items() if row is not None}
 
 

@@ -1,4 +1,4 @@
-"""`Inspection` of a data folder, through a `Glance`: between two refreshes every call shows the same moment."""
+"""`Inspection` of a data folder, through a `SecondaryStore`: between two refreshes every call shows the same moment."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -9,7 +9,7 @@ from seriatim.domain.chat import Chat, Membership
 from seriatim.domain.message import Message, Slot
 from seriatim.engines.embedded.event_log import record_of
 from seriatim.engines.embedded.storage import rows
-from seriatim.engines.embedded.storage.secondary import Glance
+from seriatim.engines.embedded.storage.secondary import SecondaryStore
 from seriatim.ports.event_log import Partition, Record
 from seriatim.ports.inspection import (
     Counter,
@@ -28,15 +28,15 @@ Row = tuple[bytes, bytes]
 
 
 class EmbeddedInspection(Inspection):
-    def __init__(self, glance: Glance) -> None:
-        self._glance = glance
+    def __init__(self, secondary: SecondaryStore) -> None:
+        self._secondary = secondary
         self._read = 0
 
     async def refresh(self) -> None:
-        self._glance.refresh()
+        self._secondary.refresh()
 
     async def estimated_rows(self) -> int:
-        return self._glance.property_number("rocksdb.estimate-num-keys")
+        return self._secondary.property_number("rocksdb.estimate-num-keys")
 
     # --- every row ----------------------------------------------------------------------------------------------------
 
@@ -52,7 +52,7 @@ class EmbeddedInspection(Inspection):
     async def chats_with_slots(self) -> AsyncIterator[str]:
         """Leaps from chat to chat: their messages are not read."""
         start, end = rows.TABLES["messages"], rows.after(rows.TABLES["messages"])
-        while (found := next(self._glance.scan(start, end), None)) is not None:
+        while (found := next(self._secondary.scan(start, end), None)) is not None:
             chat_id = rows.first_text(found[0])
             start = rows.after(rows.slots_prefix(chat_id))
             yield chat_id
@@ -125,65 +125,65 @@ class EmbeddedInspection(Inspection):
 
     async def topics(self) -> Mapping[str, int]:
         prefix = rows.TABLES["topics"]
-        found = self._glance.scan(prefix, rows.after(prefix))
+        found = self._secondary.scan(prefix, rows.after(prefix))
         return {rows.first_text(key): rows.NUMBER.decode(value) for key, value in found}
 
     async def chat(self, chat_id: str) -> Chat | None:
-        return rows.CHAT.found(self._glance.get(rows.chat_key(chat_id)))
+        return rows.CHAT.found(self._secondary.get(rows.chat_key(chat_id)))
 
     async def counter(self, chat_id: str) -> ChatCounter | None:
-        row = rows.COUNTER.found(self._glance.get(rows.counter_key(chat_id)))
+        row = rows.COUNTER.found(self._secondary.get(rows.counter_key(chat_id)))
         return None if row is None else row.counter
 
     async def is_listed_dirty(self, chat_id: str, *, dirty_at_ms: int) -> bool:
-        return self._glance.get(rows.dirty_key(dirty_at_ms, chat_id)) is not None
+        return self._secondary.get(rows.dirty_key(dirty_at_ms, chat_id)) is not None
 
     async def membership(self, chat_id: str, user_id: str) -> Membership | None:
-        return rows.MEMBERSHIP.found(self._glance.get(rows.member_key(chat_id, user_id)))
+        return rows.MEMBERSHIP.found(self._secondary.get(rows.member_key(chat_id, user_id)))
 
     async def has_user_chat(self, user_id: str, chat_id: str) -> bool:
-        return self._glance.get(rows.user_chat_key(user_id, chat_id)) is not None
+        return self._secondary.get(rows.user_chat_key(user_id, chat_id)) is not None
 
     async def pair(self, pair_key: str) -> str | None:
-        return rows.TEXT.found(self._glance.get(rows.pair_row_key(pair_key)))
+        return rows.TEXT.found(self._secondary.get(rows.pair_row_key(pair_key)))
 
     async def slot(self, chat_id: str, sequence: int) -> Slot | None:
-        value = self._glance.get(rows.slot_key(rows.slots_prefix(chat_id), sequence))
+        value = self._secondary.get(rows.slot_key(rows.slots_prefix(chat_id), sequence))
         return None if value is None else rows.decode_slot(value)
 
     async def newest_slot(self, chat_id: str) -> int:
         prefix = rows.slots_prefix(chat_id)
-        found = next(self._glance.scan_down(rows.slot_key(prefix, rows.NUMBER_MAX), prefix), None)
+        found = next(self._secondary.scan_down(rows.slot_key(prefix, rows.NUMBER_MAX), prefix), None)
         return 0 if found is None else rows.last_number(found[0])
 
     async def newest_message(self, chat_id: str, *, at_most: int) -> Message | None:
         prefix = rows.slots_prefix(chat_id)
-        for _, value in self._glance.scan_down(rows.slot_key(prefix, at_most), prefix):
+        for _, value in self._secondary.scan_down(rows.slot_key(prefix, at_most), prefix):
             slot = rows.decode_slot(value)
             if isinstance(slot, Message):
                 return slot
         return None
 
     async def key(self, chat_id: str, client_message_id: str) -> Key | None:
-        return rows.KEY.found(self._glance.get(rows.idempotency_key(rows.keys_prefix(chat_id), client_message_id)))
+        return rows.KEY.found(self._secondary.get(rows.idempotency_key(rows.keys_prefix(chat_id), client_message_id)))
 
     async def user(self, user_id: str) -> User | None:
-        return rows.USER.found(self._glance.get(rows.user_key(user_id)))
+        return rows.USER.found(self._secondary.get(rows.user_key(user_id)))
 
     async def phone(self, phone_hash: str) -> str | None:
-        return rows.TEXT.found(self._glance.get(rows.phone_key(phone_hash)))
+        return rows.TEXT.found(self._secondary.get(rows.phone_key(phone_hash)))
 
     async def session(self, session_id: str) -> Session | None:
-        return rows.SESSION.found(self._glance.get(rows.session_key(session_id)))
+        return rows.SESSION.found(self._secondary.get(rows.session_key(session_id)))
 
     async def has_user_session(self, user_id: str, session_id: str) -> bool:
-        return self._glance.get(rows.user_session_key(user_id, session_id)) is not None
+        return self._secondary.get(rows.user_session_key(user_id, session_id)) is not None
 
     def _table(self, name: str) -> AsyncIterator[Row]:
         return self._range(rows.TABLES[name], rows.after(rows.TABLES[name]))
 
     async def _range(self, start: bytes, end: bytes) -> AsyncIterator[Row]:
-        for row in self._glance.scan(start, end):
+        for row in self._secondary.scan(start, end):
             self._read += 1
             if self._read % limits.INSPECTED_AT_ONCE_ROWS == 0:
                 await asyncio.sleep(0)  # others of this process must run, too

@@ -23,7 +23,7 @@ DAYS_S = 86_400.0
 
 def express(bench: Bench) -> Node:
     bench.add_chat(OTHER)
-    return bench.node(one_step=True)
+    return bench.node(atomic_store=True)
 
 
 # --- one step ---------------------------------------------------------------------------------------------------------
@@ -211,7 +211,7 @@ async def test_who_went_the_long_way_dies_with_the_process_and_the_next_one_find
     node.crash()
     await asyncio.sleep(2)
     assert (unanswered.done(), bench.published()) == (False, [])
-    assert (await bench.node("ingest-2", one_step=True).stored(draft(1))).sequence == 2
+    assert (await bench.node("ingest-2", atomic_store=True).stored(draft(1))).sequence == 2
     assert bench.published() == [1, 2]
 
 

@@ -12,16 +12,30 @@ from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, Refused, ServiceUnavailable, Throttled
 from seriatim.engines.embedded.storage.disk import Disk, DiskError
 from seriatim.engines.embedded.storage.folder import Folder
-from seriatim.engines.embedded.storage.snapshot import View
-from tests.unit.engines.slow_disk import OTHER, READS, ROW, SOON_S, THIRD, SlowDisk, begun, build, changed, put, until
+from seriatim.engines.embedded.storage.snapshot import WriteTransaction
+from tests.unit.engines.slow_disk import (
+    OTHER,
+    READS,
+    ROW,
+    SOON_S,
+    THIRD,
+    SlowDisk,
+    begun,
+    changed,
+    commit_early,
+    put,
+    until,
+)
 
 
 async def test_what_is_built_upon_is_answered_at_once_and_what_comes_after_it_is_not(
     folder: Folder, slow: SlowDisk
 ) -> None:
-    await build(folder, b"1")
-    seen = await folder.writer.build("see", lambda view: seen_and_put(view), timeout_s=SOON_S)
-    outward = asyncio.ensure_future(folder.writer.call("see", lambda view: view.get(OTHER), timeout_s=SOON_S))
+    await commit_early(folder, b"1")
+    seen = await folder.writer.commit_early("see", lambda transaction: seen_and_put(transaction), timeout_s=SOON_S)
+    outward = asyncio.ensure_future(
+        folder.writer.commit("see", lambda transaction: transaction.get(OTHER), timeout_s=SOON_S)
+    )
     await begun(slow)
     await asyncio.sleep(0.02)
     assert (seen, outward.done()) == (b"1", False)
@@ -30,15 +44,15 @@ async def test_what_is_built_upon_is_answered_at_once_and_what_comes_after_it_is
     assert slow.syncs == 1
 
 
-def seen_and_put(view: View) -> bytes | None:
-    found = view.get(ROW)
-    view.put(OTHER, found or b"")
+def seen_and_put(transaction: WriteTransaction) -> bytes | None:
+    found = transaction.get(ROW)
+    transaction.put(OTHER, found or b"")
     return found
 
 
 async def test_what_is_built_upon_is_synced_even_if_nobody_asks_for_more(folder: Folder, slow: SlowDisk) -> None:
     slow.may_end.set()
-    await build(folder, b"1")
+    await commit_early(folder, b"1")
     await folder.writer.idle()
     assert (slow.syncs, folder.disk.get(ROW)) == (1, b"1")
 
@@ -49,13 +63,13 @@ async def test_a_request_that_changes_nothing_is_not_answered_early(
 ) -> None:
     """A refusal goes out to somebody, who must not learn of a row that a loss of power can undo."""
 
-    def decide(view: View) -> bytes | None:
+    def decide(transaction: WriteTransaction) -> bytes | None:
         if refuses:
             raise Refused("taken")
-        return view.get(ROW)
+        return transaction.get(ROW)
 
-    await build(folder, b"1")
-    asked = asyncio.ensure_future(folder.writer.build("look", decide, timeout_s=SOON_S))
+    await commit_early(folder, b"1")
+    asked = asyncio.ensure_future(folder.writer.commit_early("look", decide, timeout_s=SOON_S))
     await begun(slow)
     await asyncio.sleep(0.02)
     assert not asked.done()
@@ -77,9 +91,9 @@ async def test_a_read_sees_what_was_answered_early_and_waits_for_its_sync(
     in_the_way = asyncio.ensure_future(put(folder, b"", row=b"Dother"))
     await begun(slow)
     value = b"new" if change == "put" else None
-    await folder.writer.build("w", lambda view: changed(view, value), timeout_s=SOON_S)
-    reading = READS.get(read, lambda look: look.get_all([ROW])[0])
-    seen = asyncio.ensure_future(folder.writer.look("read", reading, timeout_s=SOON_S))
+    await folder.writer.commit_early("w", lambda transaction: changed(transaction, value), timeout_s=SOON_S)
+    reading = READS.get(read, lambda snapshot: snapshot.get_all([ROW])[0])
+    seen = asyncio.ensure_future(folder.writer.read("read", reading, timeout_s=SOON_S))
     await asyncio.sleep(0.02)
     assert not seen.done()
     slow.may_end.set()
@@ -103,8 +117,8 @@ async def test_a_read_that_waited_does_not_show_what_was_written_meanwhile_befor
     monkeypatch.setattr(folder.disk, "sync", sync)
     waiting = [asyncio.ensure_future(put(folder, b"", row=b"Dother"))]
     await until(lambda: len(begun_syncs) == 1)
-    await build(folder, b"1")
-    seen = asyncio.ensure_future(folder.writer.look("read", READS["scan"], timeout_s=SOON_S))
+    await commit_early(folder, b"1")
+    seen = asyncio.ensure_future(folder.writer.read("read", READS["scan"], timeout_s=SOON_S))
     await asyncio.sleep(0.01)
     may_end[0].set()
     await until(lambda: len(begun_syncs) == 2)
@@ -123,14 +137,14 @@ async def test_many_rows_are_read_as_one_by_one(folder: Folder) -> None:
     await put(folder, b"1")
     await put(folder, b"2", row=OTHER)
 
-    def decide(view: View) -> tuple[list[bytes | None], list[bytes | None]]:
-        before = view.get_all([ROW, THIRD, OTHER])
-        view.delete(ROW)
-        view.put(THIRD, b"3")
-        return before, view.get_all([ROW, THIRD, OTHER])
+    def decide(transaction: WriteTransaction) -> tuple[list[bytes | None], list[bytes | None]]:
+        before = transaction.get_all([ROW, THIRD, OTHER])
+        transaction.delete(ROW)
+        transaction.put(THIRD, b"3")
+        return before, transaction.get_all([ROW, THIRD, OTHER])
 
-    await build(folder, b"decided before", row=OTHER)
-    found = await folder.writer.call("read", decide, timeout_s=SOON_S)
+    await commit_early(folder, b"decided before", row=OTHER)
+    found = await folder.writer.commit("read", decide, timeout_s=SOON_S)
     assert found == ([b"1", None, b"decided before"], [None, b"3", b"decided before"])
 
 
@@ -141,9 +155,9 @@ async def test_requests_answered_early_count_as_waiting(
     first = asyncio.ensure_future(put(folder, b""))
     await begun(slow)
     for number in (1, 2):
-        await build(folder, b"", row=b"C%d" % number)
+        await commit_early(folder, b"", row=b"C%d" % number)
     with pytest.raises(Throttled):
-        await build(folder, b"", row=b"C3")
+        await commit_early(folder, b"", row=b"C3")
     slow.may_end.set()
     await first
 
@@ -174,7 +188,7 @@ async def test_after_a_failed_sync_nobody_knows_and_all_that_was_decided_is_done
     first = asyncio.ensure_future(put(folder, b"1"))
     await begun(slow)
     second = asyncio.ensure_future(put(folder, b"2", row=OTHER))
-    await build(folder, b"3", row=THIRD)
+    await commit_early(folder, b"3", row=THIRD)
     slow.may_end.set()
     for each in (first, second):
         with pytest.raises(OutcomeUnknown, match="no space"):
@@ -201,7 +215,7 @@ async def test_a_failed_write_is_done_again_after_what_was_answered_before_it(
         raise DiskError("IO error")
 
     monkeypatch.setattr(folder.disk, "write", failing)
-    await build(folder, b"answered")
+    await commit_early(folder, b"answered")
     with pytest.raises(OutcomeUnknown):
         await put(folder, b"unknown")
     mended: list[int] = []
@@ -214,21 +228,21 @@ FULL_DISK = """
 import asyncio, resource, sys
 from pathlib import Path
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
-from seriatim.engines.embedded import writer
+from seriatim.domain import limits
 from seriatim.engines.embedded.storage.folder import Folder
 
 def room(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
 async def main():
-    writer.REOPEN_RETRY_S = 0.05
+    limits.REOPEN_RETRY_S = 0.05
     folder = Folder.open(Path(sys.argv[1]))
     acked, number = [], 0
     async def put():
         nonlocal number
         number += 1
         key = b"C%06d" % number
-        await folder.writer.call("put", lambda view: view.put(key, bytes(1000)), timeout_s=5)
+        await folder.writer.commit("put", lambda transaction: transaction.put(key, bytes(1000)), timeout_s=5)
         acked.append(key)
     room(200_000)
     try:

@@ -6,24 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from seriatim.domain.errors import InternalError, SeriatimError
-from seriatim.ports.atomic_store import Step
+from seriatim.ports.atomic_store import AtomicTransaction
 from seriatim.ports.event_log import Event
 from seriatim.ports.message_log import ChatCounter, Entry, Key
 from seriatim.simulation.stores import atomic_store as memory
-from seriatim.simulation.stores.atomic_store import Answer, MemoryOneStep, MemoryStep, Take
+from seriatim.simulation.stores.atomic_store import Answer, MemoryAtomicStore, MemoryAtomicTransaction, Take
 from seriatim.simulation.stores.event_log import MemoryBroker
+from tests.contract.atomic_store_engines import MemoryAtomicStoreEngine
+from tests.contract.atomic_store_suite import SUITE
 from tests.contract.event_engines import keep
-from tests.contract.one_step_engines import MemoryOneStepEngine
-from tests.contract.one_step_suite import SUITE
 
 
-class Breaking(MemoryOneStepEngine):
+class Breaking(MemoryAtomicStoreEngine):
     """The memory engine with one of its two parts spoiled."""
 
-    step: type[MemoryStep] = MemoryStep
-    kind: type[MemoryOneStep] = MemoryOneStep
+    step: type[MemoryAtomicTransaction] = MemoryAtomicTransaction
+    kind: type[MemoryAtomicStore] = MemoryAtomicStore
 
-    def make(self) -> MemoryOneStep:
+    def make(self) -> MemoryAtomicStore:
         clock_ms: Callable[[], int] = lambda: 0  # noqa: E731
         return self.kind(self.memory.store, self.broker, self.wire, clock_ms)
 
@@ -32,21 +32,21 @@ class Breaking(MemoryOneStepEngine):
 
 
 class LosingKeys(Breaking):
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def write(self, broker: MemoryBroker, now_ms: int) -> None:
             self._keys.clear()
             super().write(broker, now_ms)
 
 
 class LosingEvents(Breaking):
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def write(self, broker: MemoryBroker, now_ms: int) -> None:
             del self._events[1:]
             super().write(broker, now_ms)
 
 
 class LosingCounters(Breaking):
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def write(self, broker: MemoryBroker, now_ms: int) -> None:
             self.counters.clear()
             super().write(broker, now_ms)
@@ -55,7 +55,7 @@ class LosingCounters(Breaking):
 class ForgettingItself(Breaking):
     """A step sees the store and not what it is about to change."""
 
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def key(self, chat_id: str, client_message_id: str) -> Key | None:
             return self._store.keys.get((chat_id, client_message_id))
 
@@ -63,7 +63,7 @@ class ForgettingItself(Breaking):
 class RememberingWhatItExpected(Breaking):
     """The keys that were fetched at the beginning stay as they were."""
 
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def expect(self, keys: Sequence[tuple[str, str]]) -> None:
             self._expected = {each: super(RememberingWhatItExpected.step, self).key(*each) for each in keys}
 
@@ -74,7 +74,7 @@ class RememberingWhatItExpected(Breaking):
 
 
 class HidingTheExpired(Breaking):
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def key(self, chat_id: str, client_message_id: str) -> Key | None:
             found = super().key(chat_id, client_message_id)
             return found if found is not None and found.expires_at_s > 2_000_000_000 else None
@@ -83,26 +83,26 @@ class HidingTheExpired(Breaking):
 class FailingTogether(Breaking):
     """One damaged row fails all that is fetched with it."""
 
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def expect(self, keys: Sequence[tuple[str, str]]) -> None:
             for chat_id, client_message_id in keys:
                 self.key(chat_id, client_message_id)
 
 
 class HidingTheDamaged(Breaking):
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def counter(self, chat_id: str) -> ChatCounter | None:
             return None if chat_id in self._store.unreadable else super().counter(chat_id)
 
 
 class TrustingEveryCounter(Breaking):
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def counter(self, chat_id: str) -> ChatCounter | None:
             return self.counters.get(chat_id) or self._store.counters.get(chat_id)
 
 
 class KnowingEverybody(Breaking):
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def is_member(self, chat_id: str, user_id: str) -> bool:
             return True
 
@@ -112,14 +112,14 @@ class PublishingAtOnce(Breaking):
 
     brokers: list[MemoryBroker] = []  # noqa: RUF012
 
-    def make(self) -> MemoryOneStep:
+    def make(self) -> MemoryAtomicStore:
         self.brokers[:] = [self.broker]
         return super().make()
 
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def add(self, entry: Entry, event: Event) -> None:
             super().add(entry, event)
-            early = MemoryStep(self._store)
+            early = MemoryAtomicTransaction(self._store)
             early._events.append(self._events.pop())
             early.write(PublishingAtOnce.brokers[0], 0)
 
@@ -127,7 +127,7 @@ class PublishingAtOnce(Breaking):
 class WritingAtOnce(Breaking):
     """A step that fails leaves what it did until then."""
 
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def add(self, entry: Entry, event: Event) -> None:
             super().add(entry, event)
             self._store.fill(self._entries.popitem()[1].message)
@@ -136,11 +136,11 @@ class WritingAtOnce(Breaking):
 class StandingOnOldRows(Breaking):
     """What was decided by others since the question was put is lost."""
 
-    class kind(MemoryOneStep):
+    class kind(MemoryAtomicStore):
         def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
             seen = dict(self._store.counters)
 
-            def outdated(step: Step) -> None:
+            def outdated(step: AtomicTransaction) -> None:
                 for chat_id, row in seen.items():
                     step.put_counter(chat_id, row)
                 take(step)
@@ -152,16 +152,16 @@ class StandingOnOldRows(Breaking):
 
 
 class TakingFromWithin(Breaking):
-    class kind(MemoryOneStep):
+    class kind(MemoryAtomicStore):
         def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
-            take(MemoryStep(self._store))
+            take(MemoryAtomicTransaction(self._store))
             super().ask(lambda step: None, answer, deadline=deadline)
 
 
 class TakingTwice(Breaking):
-    class kind(MemoryOneStep):
+    class kind(MemoryAtomicStore):
         def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
-            def twice(step: Step) -> None:
+            def twice(step: AtomicTransaction) -> None:
                 take(step)
                 take(step)
 
@@ -169,7 +169,7 @@ class TakingTwice(Breaking):
 
 
 class AnsweringTwice(Breaking):
-    class kind(MemoryOneStep):
+    class kind(MemoryAtomicStore):
         def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
             def twice(error: SeriatimError | None) -> None:
                 answer(error)
@@ -181,7 +181,7 @@ class AnsweringTwice(Breaking):
 class AnsweringFirst(Breaking):
     """The answer does not wait for the store."""
 
-    class kind(MemoryOneStep):
+    class kind(MemoryAtomicStore):
         def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
             asyncio.get_running_loop().call_soon(answer, None)
             super().ask(take, lambda error: None, deadline=deadline)
@@ -190,7 +190,7 @@ class AnsweringFirst(Breaking):
 class Patient(Breaking):
     """Nobody's time is ever up."""
 
-    class kind(MemoryOneStep):
+    class kind(MemoryAtomicStore):
         def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
             super().ask(take, answer, deadline=deadline + 60)
 
@@ -198,7 +198,7 @@ class Patient(Breaking):
 class TakingAfterTheAnswer(Breaking):
     """What is late is done all the same."""
 
-    class kind(MemoryOneStep):
+    class kind(MemoryAtomicStore):
         def _apply(self, asked: memory._Asked) -> Sequence[str]:
             asked.answered = False
             return super()._apply(asked)
@@ -207,14 +207,14 @@ class TakingAfterTheAnswer(Breaking):
 class HalfAStep(Breaking):
     """What it could not finish in time is left as it is."""
 
-    class step(MemoryStep):
+    class step(MemoryAtomicTransaction):
         def write(self, broker: MemoryBroker, now_ms: int) -> None:
             self._entries.popitem()
             super().write(broker, now_ms)
 
 
 class HushingBugs(Breaking):
-    class kind(MemoryOneStep):
+    class kind(MemoryAtomicStore):
         def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
             super().ask(
                 take, lambda error: answer(None if isinstance(error, InternalError) else error), deadline=deadline
@@ -222,7 +222,7 @@ class HushingBugs(Breaking):
 
 
 class ServingWhenClosed(Breaking):
-    class kind(MemoryOneStep):
+    class kind(MemoryAtomicStore):
         async def close(self) -> None:
             return
 
@@ -255,6 +255,6 @@ BROKEN: Mapping[type[Breaking], str] = {
 
 @pytest.mark.parametrize("engine", BROKEN, ids=lambda engine: engine.__name__)
 async def test_the_contract_rejects(engine: type[Breaking], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "MemoryStep", engine.step)
+    monkeypatch.setattr(memory, "MemoryAtomicTransaction", engine.step)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         await keep(SUITE.named(BROKEN[engine]), engine)

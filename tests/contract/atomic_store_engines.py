@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
-from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
+from seriatim.engines.embedded.atomic_store import EmbeddedAtomicStore
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.storage.disk import Changes, Disk, DiskError
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.ports.atomic_store import OneStep
+from seriatim.ports.atomic_store import AtomicStore
 from seriatim.ports.event_log import MESSAGES, Record
-from seriatim.simulation.stores.atomic_store import MemoryOneStep
+from seriatim.simulation.stores.atomic_store import MemoryAtomicStore
 from seriatim.simulation.stores.event_log import MemoryBroker
 from tests.contract import store_engines
 from tests.contract.event_engines import Engine
@@ -24,12 +24,12 @@ SOON_S = 5.0
 PARTITIONS = {MESSAGES: 2}
 
 
-class OneStepEngine(Engine, Protocol):
+class AtomicStoreEngine(Engine, Protocol):
     """One store and its event log. They belong to one process, so there is one handle."""
 
     store: StoreEngine
 
-    def steps(self) -> OneStep: ...
+    def steps(self) -> AtomicStore: ...
 
     def events(self) -> Sequence[Record]:
         """What readers of the event log can read at this moment, partition by partition."""
@@ -58,7 +58,7 @@ class OneStepEngine(Engine, Protocol):
         ...
 
 
-class MemoryOneStepEngine:
+class MemoryAtomicStoreEngine:
     looks = 400
 
     def __init__(self) -> None:
@@ -68,8 +68,8 @@ class MemoryOneStepEngine:
         self.wire = BusyWire()
         self._steps = self.make()
 
-    def make(self) -> MemoryOneStep:
-        return MemoryOneStep(self.memory.store, self.broker, self.wire, SystemClock().now_ms)
+    def make(self) -> MemoryAtomicStore:
+        return MemoryAtomicStore(self.memory.store, self.broker, self.wire, SystemClock().now_ms)
 
     async def open(self) -> None:
         return
@@ -81,7 +81,7 @@ class MemoryOneStepEngine:
     async def pause(self) -> None:
         await asyncio.sleep(0.005)
 
-    def steps(self) -> OneStep:
+    def steps(self) -> AtomicStore:
         return self._steps
 
     def events(self) -> Sequence[Record]:
@@ -137,7 +137,7 @@ class BusyWire(Wire):
             raise OutcomeUnknown(f"{operation}: no answer in time") from None
 
 
-class EmbeddedOneStepEngine:
+class EmbeddedAtomicStoreEngine:
     """A folder of its own. When its process dies, the files are as they were at that moment."""
 
     looks = 400
@@ -166,8 +166,8 @@ class EmbeddedOneStepEngine:
 
         disk.sync = sync  # type: ignore[method-assign]
 
-    def make(self) -> OneStep:
-        return EmbeddedOneStep(self.embedded.folder, self.log, SystemClock())
+    def make(self) -> AtomicStore:
+        return EmbeddedAtomicStore(self.embedded.folder, self.log, SystemClock())
 
     async def close(self) -> None:
         self.release()
@@ -177,7 +177,7 @@ class EmbeddedOneStepEngine:
     async def pause(self) -> None:
         await asyncio.sleep(0.005)
 
-    def steps(self) -> OneStep:
+    def steps(self) -> AtomicStore:
         return self._steps
 
     def events(self) -> Sequence[Record]:
@@ -187,7 +187,7 @@ class EmbeddedOneStepEngine:
         self._may_sync.clear()
         self._syncing.clear()
         writer = self.embedded.folder.writer
-        other = writer.call("other", lambda view: view.put(b"Cbusy", b""), timeout_s=SOON_S)
+        other = writer.commit("other", lambda transaction: transaction.put(b"Cbusy", b""), timeout_s=SOON_S)
         self._others.append(asyncio.ensure_future(other))
         assert await asyncio.to_thread(self._syncing.wait, SOON_S), "its sync does not begin"
 
@@ -216,4 +216,4 @@ class EmbeddedOneStepEngine:
         await self._begin()
 
 
-ONE_STEPS: Sequence[Callable[[], OneStepEngine]] = (MemoryOneStepEngine, EmbeddedOneStepEngine)
+ONE_STEPS: Sequence[Callable[[], AtomicStoreEngine]] = (MemoryAtomicStoreEngine, EmbeddedAtomicStoreEngine)

@@ -9,14 +9,14 @@ from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError
 from seriatim.domain.message import TEXT, Message
-from seriatim.engines.embedded.atomic_store import EmbeddedOneStep
+from seriatim.engines.embedded.atomic_store import EmbeddedAtomicStore
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.engines.embedded.storage.disk import Disk, DiskError
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.ports.atomic_store import Step
+from seriatim.ports.atomic_store import AtomicTransaction
 from seriatim.ports.event_log import MESSAGES, Event
 from seriatim.ports.message_log import ChatCounter, Entry
 from tests.unit.engines.slow_disk import SOON_S, SlowDisk, begun, until
@@ -56,12 +56,12 @@ async def test_a_step_that_changes_nothing_costs_no_sync(folder: Folder, slow: S
     before = slow.syncs
     answers: list[SeriatimError | None] = []
 
-    def look(step: Step) -> None:
+    def snapshot(step: AtomicTransaction) -> None:
         step.expect([(CHAT, "key")])
         assert step.key(CHAT, "key") is None
         assert step.counter(CHAT) is not None
 
-    steps.ask(look, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    steps.ask(snapshot, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
     await until(lambda: bool(answers))
     assert (answers, slow.syncs) == ([None], before)
 
@@ -69,17 +69,17 @@ async def test_a_step_that_changes_nothing_costs_no_sync(folder: Folder, slow: S
 async def test_of_how_many_chats_the_end_is_known_is_bounded_and_all_are_looked_at_again_after_a_mend(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "STORE_CHATS_TRUSTED_MAX", 2)
+    monkeypatch.setattr(limits, "STORE_VERIFIED_CHATS_MAX", 2)
     _, steps = await sending(folder)
     chats = [CHAT, "chat_2", "chat_3"]
     for chat_id in chats[1:]:
         await found(folder, chat_id)
     answers: list[SeriatimError | None] = []
 
-    def look(step: Step) -> None:
+    def snapshot(step: AtomicTransaction) -> None:
         assert all(step.counter(each) is not None for each in chats)
 
-    steps.ask(look, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    steps.ask(snapshot, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
     await until(lambda: bool(answers))
     assert (answers, list(steps._trusted)) == ([None], chats[1:])
     for listener in folder.writer.mended:
@@ -101,7 +101,7 @@ async def test_a_step_that_fails_leaves_no_counter_behind(folder: Folder) -> Non
     _, steps = await sending(folder)
     assert await asked(steps, lambda step: send(step, 1)) is None
 
-    def fail(step: Step) -> None:
+    def fail(step: AtomicTransaction) -> None:
         send(step, 2)
         raise RuntimeError("a bug")
 
@@ -126,7 +126,7 @@ async def test_a_chat_that_was_left_dirty_is_clean_in_the_index_too_once_a_step_
 async def test_of_how_many_chats_the_places_are_kept_is_bounded(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "STORE_PLACES_KEPT_MAX", 2)
+    monkeypatch.setattr(limits, "STORE_CACHED_CHATS_MAX", 2)
     _, steps = await sending(folder)
     chats = [CHAT, "chat_2", "chat_3"]
     for chat_id in chats[1:]:
@@ -137,16 +137,16 @@ async def test_of_how_many_chats_the_places_are_kept_is_bounded(
     assert await asked(steps, lambda step: send(step, 1)) is None
 
 
-async def asked(steps: EmbeddedOneStep, take: Callable[[Step], None]) -> SeriatimError | None:
+async def asked(steps: EmbeddedAtomicStore, take: Callable[[AtomicTransaction], None]) -> SeriatimError | None:
     answer: asyncio.Future[SeriatimError | None] = asyncio.get_running_loop().create_future()
     steps.ask(take, answer.set_result, deadline=asyncio.get_running_loop().time() + SOON_S)
     return await answer
 
 
-async def sending(folder: Folder) -> tuple[EmbeddedEventLog, EmbeddedOneStep]:
+async def sending(folder: Folder) -> tuple[EmbeddedEventLog, EmbeddedAtomicStore]:
     events = await EmbeddedEventLog.open(folder, {MESSAGES: 1})
     await found(folder, CHAT)
-    return events, EmbeddedOneStep(folder, events, SystemClock())
+    return events, EmbeddedAtomicStore(folder, events, SystemClock())
 
 
 async def found(folder: Folder, chat_id: str) -> None:
@@ -162,7 +162,7 @@ async def found(folder: Folder, chat_id: str) -> None:
     await EmbeddedCatalog(folder).create_group(chat, [], now_ms=1, timeout_s=SOON_S)
 
 
-def send(step: Step, sequence: int) -> None:
+def send(step: AtomicTransaction, sequence: int) -> None:
     message = Message(
         message_id=f"msg_{sequence}",
         chat_id=CHAT,

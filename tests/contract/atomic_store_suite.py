@@ -17,11 +17,11 @@ from seriatim.domain.errors import (
 from seriatim.domain.message import Message
 from seriatim.domain.sharding import partition
 from seriatim.ports import atomic_store as port
-from seriatim.ports.atomic_store import Step
+from seriatim.ports.atomic_store import AtomicTransaction
 from seriatim.ports.event_log import MESSAGES, Event, Record
 from seriatim.ports.message_log import ChatCounter, Key
+from tests.contract.atomic_store_engines import PARTITIONS, SOON_S, AtomicStoreEngine
 from tests.contract.event_engines import Suite, until
-from tests.contract.one_step_engines import PARTITIONS, SOON_S, OneStepEngine
 from tests.contract.store_data import (
     ANN,
     BOB,
@@ -41,7 +41,7 @@ from tests.contract.store_data import (
     store_messages,
 )
 
-SUITE: Suite[OneStepEngine] = Suite(port)
+SUITE: Suite[AtomicStoreEngine] = Suite(port)
 CHATS = (CHAT, "chat_2", "chat_3")
 HASTY_S, LATE_S = 0.1, 0.1  # how long a step that is held may wait, and how late this machine may be
 
@@ -50,7 +50,7 @@ HASTY_S, LATE_S = 0.1, 0.1  # how long a step that is held may wait, and how lat
 
 
 @SUITE.promise
-async def all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies(engine: OneStepEngine) -> None:
+async def all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies(engine: AtomicStoreEngine) -> None:
     """None: all that the step saw and changed survives a crash, and its events can be read.
 
     Stores a message and its key, and appends its event to the topic of messages. Writes the counter row.
@@ -73,12 +73,12 @@ async def all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies(en
 
 
 @SUITE.promise
-async def a_step_finds_its_own_changes(engine: OneStepEngine) -> None:
+async def a_step_finds_its_own_changes(engine: AtomicStoreEngine) -> None:
     """The rows as one step finds them, its own changes included."""
     await found_group(engine.store)
     found: list[object] = []
 
-    def take(step: Step) -> None:
+    def take(step: AtomicTransaction) -> None:
         step.expect([(CHAT, "key-1")])
         found.extend((step.key(CHAT, "key-1"), step.counter(CHAT)))
         add(step, message(1))
@@ -90,7 +90,7 @@ async def a_step_finds_its_own_changes(engine: OneStepEngine) -> None:
 
 
 @SUITE.promise
-async def steps_and_other_changes_do_not_come_between_each_other(engine: OneStepEngine) -> None:
+async def steps_and_other_changes_do_not_come_between_each_other(engine: AtomicStoreEngine) -> None:
     """Nothing else is decided meanwhile.
 
     Its slot is above the counter, so it is free.
@@ -98,7 +98,7 @@ async def steps_and_other_changes_do_not_come_between_each_other(engine: OneStep
     await found_group(engine.store)
     numbers: list[int] = []
 
-    def next_one(step: Step) -> None:
+    def next_one(step: AtomicTransaction) -> None:
         row = step.counter(CHAT)
         assert row is not None
         numbers.append(row.allocated + 1)
@@ -116,7 +116,7 @@ async def steps_and_other_changes_do_not_come_between_each_other(engine: OneStep
 
 
 @SUITE.promise
-async def a_step_finds_what_was_answered_before(engine: OneStepEngine) -> None:
+async def a_step_finds_what_was_answered_before(engine: AtomicStoreEngine) -> None:
     """The rows as one step finds them, its own changes included."""
     await found_group(engine.store)
     await engine.store.catalog().remove_member(CHAT, BOB, by=ANN, now_ms=NOW_MS, timeout_s=T_S)
@@ -128,7 +128,7 @@ async def a_step_finds_what_was_answered_before(engine: OneStepEngine) -> None:
 
 
 @SUITE.promise
-async def a_counter_that_is_missing_or_below_its_slots_is_not_trusted(engine: OneStepEngine) -> None:
+async def a_counter_that_is_missing_or_below_its_slots_is_not_trusted(engine: AtomicStoreEngine) -> None:
     """None: there is no counter, or slots above it are filled, so nothing may be added in this way."""
     for chat_id in CHATS:
         await found_group(engine.store, chat_id)
@@ -141,7 +141,7 @@ async def a_counter_that_is_missing_or_below_its_slots_is_not_trusted(engine: On
 
 
 @SUITE.promise
-async def keys_are_found_expected_or_not_and_expired_or_not(engine: OneStepEngine) -> None:
+async def keys_are_found_expected_or_not_and_expired_or_not(engine: AtomicStoreEngine) -> None:
     """Present, if expired too.
 
     These (chat, client_message_id) will be asked for: an engine may fetch them together.
@@ -151,13 +151,13 @@ async def keys_are_found_expected_or_not_and_expired_or_not(engine: OneStepEngin
     old, other = message(1), message(1, chat_id="chat_2")
     expired = NOW_S - 1
 
-    def store(step: Step) -> None:
+    def store(step: AtomicTransaction) -> None:
         add(step, old, expires_at_s=expired)
         add(step, other)
 
     found: list[Key | None] = []
 
-    def look(step: Step) -> None:
+    def look(step: AtomicTransaction) -> None:
         step.expect([(CHAT, "key-1"), ("chat_2", "key-2"), (CHAT, "key-1")])
         found.extend(step.key(chat_id, key) for chat_id in CHATS[:2] for key in ("key-1", "key-2"))
 
@@ -167,7 +167,7 @@ async def keys_are_found_expected_or_not_and_expired_or_not(engine: OneStepEngin
 
 
 @SUITE.promise
-async def a_row_that_cannot_be_read_costs_its_own_chat_only(engine: OneStepEngine) -> None:
+async def a_row_that_cannot_be_read_costs_its_own_chat_only(engine: AtomicStoreEngine) -> None:
     """A row that cannot be read raises `RowUnreadable` where it is asked for, and nothing else of the step fails by it.
 
     These (chat, client_message_id) will be asked for: an engine may fetch them together.
@@ -177,7 +177,7 @@ async def a_row_that_cannot_be_read_costs_its_own_chat_only(engine: OneStepEngin
     await engine.store.damage_counter(CHAT)
     asked: list[type[object]] = []
 
-    def take(step: Step) -> None:
+    def take(step: AtomicTransaction) -> None:
         step.expect([(CHAT, "key-1"), ("chat_2", "key-1")])
         try:
             step.counter(CHAT)
@@ -191,14 +191,14 @@ async def a_row_that_cannot_be_read_costs_its_own_chat_only(engine: OneStepEngin
 
 
 @SUITE.promise
-async def a_new_message_takes_the_place_of_an_expired_key(engine: OneStepEngine) -> None:
+async def a_new_message_takes_the_place_of_an_expired_key(engine: AtomicStoreEngine) -> None:
     """Stores a message and its key, and appends its event to the topic of messages."""
     await found_group(engine.store)
     assert await ask(engine, lambda step: add(step, message(1), expires_at_s=NOW_S - 1)) is None
     again = message(2, key="key-1")
     found: list[Key | None] = []
 
-    def take(step: Step) -> None:
+    def take(step: AtomicTransaction) -> None:
         step.expect([(CHAT, "key-1")])
         add(step, again)
         found.append(step.key(CHAT, "key-1"))
@@ -213,7 +213,7 @@ async def a_new_message_takes_the_place_of_an_expired_key(engine: OneStepEngine)
 
 
 @SUITE.promise
-async def a_step_is_taken_once_and_answered_once_and_neither_from_within(engine: OneStepEngine) -> None:
+async def a_step_is_taken_once_and_answered_once_and_neither_from_within(engine: AtomicStoreEngine) -> None:
     """Calls `take` once, soon: it reads and changes rows without waiting for anything.
 
     Then `answer`, once. `take` is not called after `answer`, and neither from within.
@@ -228,7 +228,7 @@ async def a_step_is_taken_once_and_answered_once_and_neither_from_within(engine:
 
 
 @SUITE.promise
-async def who_is_answered_may_ask_again_from_within(engine: OneStepEngine) -> None:
+async def who_is_answered_may_ask_again_from_within(engine: AtomicStoreEngine) -> None:
     """Calls `take` once, soon: it reads and changes rows without waiting for anything."""
     await found_group(engine.store)
     answers: list[SeriatimError | None] = []
@@ -246,13 +246,13 @@ async def who_is_answered_may_ask_again_from_within(engine: OneStepEngine) -> No
 
 
 @SUITE.promise
-async def events_are_read_from_the_answer_on_and_not_before_the_step_is_decided(engine: OneStepEngine) -> None:
+async def events_are_read_from_the_answer_on_and_not_before_the_step_is_decided(engine: AtomicStoreEngine) -> None:
     """None: all that the step saw and changed survives a crash, and its events can be read."""
     await found_group(engine.store)
     before: list[Record] = []
     after: list[list[Record]] = []
 
-    def take(step: Step) -> None:
+    def take(step: AtomicTransaction) -> None:
         add(step, message(1))
         before.extend(engine.events())
 
@@ -263,13 +263,13 @@ async def events_are_read_from_the_answer_on_and_not_before_the_step_is_decided(
 
 
 @SUITE.promise
-async def a_step_that_is_not_decided_by_its_deadline_never_is(engine: OneStepEngine) -> None:
+async def a_step_that_is_not_decided_by_its_deadline_never_is(engine: AtomicStoreEngine) -> None:
     """`answer` comes at the latest at `deadline` of the event loop's clock.
 
     `take` is not called after `answer`, and neither from within.
     """
     await found_group(engine.store)
-    taken: list[Step] = []
+    taken: list[AtomicTransaction] = []
     await engine.hold()
     errors = [await ask(engine, taken.append, within_s=each) for each in (HASTY_S, 0.0, -1.0)]
     assert [type(each) for each in errors] == [OutcomeUnknown] * 3
@@ -279,13 +279,13 @@ async def a_step_that_is_not_decided_by_its_deadline_never_is(engine: OneStepEng
 
 
 @SUITE.promise
-async def a_step_of_unknown_outcome_is_there_as_a_whole_or_not_at_all(engine: OneStepEngine) -> None:
+async def a_step_of_unknown_outcome_is_there_as_a_whole_or_not_at_all(engine: AtomicStoreEngine) -> None:
     """An error: nothing was changed, or, with `OutcomeUnknown`, all of it or nothing, now or later."""
     await found_group(engine.store)
     engine.hold_answers()
-    taken: list[Step] = []
+    taken: list[AtomicTransaction] = []
 
-    def take(step: Step) -> None:
+    def take(step: AtomicTransaction) -> None:
         taken.append(step)
         add(step, message(1), message(2))
 
@@ -300,12 +300,12 @@ async def a_step_of_unknown_outcome_is_there_as_a_whole_or_not_at_all(engine: On
 
 
 @SUITE.promise
-async def what_take_raises_is_answered_and_leaves_nothing(engine: OneStepEngine) -> None:
+async def what_take_raises_is_answered_and_leaves_nothing(engine: AtomicStoreEngine) -> None:
     """If `take` raises, nothing was changed: one of our errors is answered as it is, any other as `InternalError`."""
     await found_group(engine.store)
 
-    def failing(failure: Exception) -> Callable[[Step], None]:
-        def take(step: Step) -> None:
+    def failing(failure: Exception) -> Callable[[AtomicTransaction], None]:
+        def take(step: AtomicTransaction) -> None:
             add(step, message(1, content="spoilt"))
             raise failure
 
@@ -322,20 +322,20 @@ async def what_take_raises_is_answered_and_leaves_nothing(engine: OneStepEngine)
 
 
 @SUITE.promise
-async def a_store_that_cannot_write_says_so_and_leaves_nothing(engine: OneStepEngine) -> None:
+async def a_store_that_cannot_write_says_so_and_leaves_nothing(engine: AtomicStoreEngine) -> None:
     """An error: nothing was changed, or, with `OutcomeUnknown`, all of it or nothing, now or later."""
     await found_group(engine.store)
     engine.fail()
-    taken: list[Step] = []
+    taken: list[AtomicTransaction] = []
     errors = [await ask(engine, lambda step: add(step, message(1))), await ask(engine, taken.append)]
     assert all(isinstance(each, ServiceUnavailable) for each in errors)
     assert (taken, engine.events()) == ([], [])
 
 
 @SUITE.promise
-async def a_closed_store_refuses_and_takes_nothing(engine: OneStepEngine) -> None:
+async def a_closed_store_refuses_and_takes_nothing(engine: AtomicStoreEngine) -> None:
     """An error: nothing was changed, or, with `OutcomeUnknown`, all of it or nothing, now or later."""
-    taken: list[Step] = []
+    taken: list[AtomicTransaction] = []
     await engine.shut()
     assert type(await ask(engine, taken.append)) is ServiceUnavailable
     assert taken == []
@@ -344,7 +344,9 @@ async def a_closed_store_refuses_and_takes_nothing(engine: OneStepEngine) -> Non
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 
-async def ask(engine: OneStepEngine, take: Callable[[Step], None], *, within_s: float = SOON_S) -> SeriatimError | None:
+async def ask(
+    engine: AtomicStoreEngine, take: Callable[[AtomicTransaction], None], *, within_s: float = SOON_S
+) -> SeriatimError | None:
     """The answer, which comes once, in time, and not from within."""
     loop = asyncio.get_running_loop()
     asked_at, answered_at = loop.time(), list[float]()
@@ -367,7 +369,7 @@ def soon() -> float:
     return asyncio.get_running_loop().time() + SOON_S
 
 
-def add(step: Step, *messages: Message, expires_at_s: int = NOW_S + limits.KEY_LIFETIME_S) -> None:
+def add(step: AtomicTransaction, *messages: Message, expires_at_s: int = NOW_S + limits.KEY_LIFETIME_S) -> None:
     """Messages at the end of their chats, each with the counter row."""
     for each in messages:
         row = step.counter(each.chat_id)

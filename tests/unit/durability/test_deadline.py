@@ -7,7 +7,7 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
-from seriatim.durability.deadline import persistently
+from seriatim.durability.deadline import retry_refused
 from tests.support.bench import Bench, Node, simulated
 
 
@@ -27,7 +27,7 @@ class Store:
 
     async def ask(self, within_s: float = 60.0) -> str:
         node = self.node
-        return await persistently(self.call, deadline=node.deadline(within_s), clock=node.clock, observe=node.recorded)
+        return await retry_refused(self.call, deadline=node.deadline(within_s), clock=node.clock, observe=node.recorded)
 
     def pauses(self) -> list[float]:
         return [later - earlier for earlier, later in pairwise(self.times)]

@@ -3,7 +3,7 @@
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import InvalidMessage, NotAMember
 from seriatim.domain.message import Draft, Message, Sealed, content_digest
-from seriatim.durability.dedup import Aftermath, Fresh, Hit, Refusal, judge, judge_cancelled
+from seriatim.durability.dedup import CancellationOutcome, Fresh, Hit, Refusal, judge, judge_cancelled
 from seriatim.ports.message_log import Cancelled, Entry, Key, KeyTaken, Lookup, SenderGone, SlotTaken
 from tests.support.bench import ANN, BOB, CHAT, CID, draft
 
@@ -68,35 +68,35 @@ def test_an_expired_key_is_absent() -> None:
 
 
 def test_a_taken_key_settles_only_the_draft_at_its_index() -> None:
-    aftermath = _cancelled([draft(1), draft(2), draft(3)], KeyTaken(1, _key(2, ANN)))
-    assert list(aftermath.settled) == [1]
-    assert isinstance(aftermath.settled[1], Hit)
-    assert (aftermath.lost_slots, aftermath.collisions) == ((), ())
+    outcome = _cancelled([draft(1), draft(2), draft(3)], KeyTaken(1, _key(2, ANN)))
+    assert list(outcome.settled) == [1]
+    assert isinstance(outcome.settled[1], Hit)
+    assert (outcome.lost_slots, outcome.collisions) == ((), ())
 
 
 def test_a_taken_slot_settles_nobody_and_loses_the_slot_at_its_index() -> None:
-    aftermath = _cancelled([draft(1), draft(2)], SlotTaken(1, _tombstone(11)))
-    assert aftermath == Aftermath({}, (11,), ())
+    outcome = _cancelled([draft(1), draft(2)], SlotTaken(1, _tombstone(11)))
+    assert outcome == CancellationOutcome({}, (11,), ())
 
 
 def test_a_slot_taken_by_a_message_is_a_collision() -> None:
     foreign = _message(11, draft(9))
-    aftermath = _cancelled([draft(1), draft(2)], SlotTaken(1, foreign))
-    assert aftermath == Aftermath({}, (11,), (foreign,))
+    outcome = _cancelled([draft(1), draft(2)], SlotTaken(1, foreign))
+    assert outcome == CancellationOutcome({}, (11,), (foreign,))
 
 
 def test_a_removed_sender_loses_every_draft_and_nobody_else_does() -> None:
     given = [draft(1, sender_id=BOB), draft(2, sender_id=ANN), draft(3, sender_id=BOB)]
-    aftermath = _cancelled(given, SenderGone(BOB))
-    assert list(aftermath.settled) == [0, 2]
+    outcome = _cancelled(given, SenderGone(BOB))
+    assert list(outcome.settled) == [0, 2]
     assert all(
-        isinstance(verdict, Refusal) and isinstance(verdict.error, NotAMember) for verdict in aftermath.settled.values()
+        isinstance(verdict, Refusal) and isinstance(verdict.error, NotAMember) for verdict in outcome.settled.values()
     )
 
 
 def test_mixed_causes_are_each_read_by_their_own_index() -> None:
     given = [draft(1), draft(2, sender_id=BOB), draft(3, sender_id=CID), draft(4), draft(5)]
-    aftermath = _cancelled(
+    outcome = _cancelled(
         given,
         KeyTaken(0, _key(1, ANN)),
         SlotTaken(0, _tombstone(10)),
@@ -104,22 +104,22 @@ def test_mixed_causes_are_each_read_by_their_own_index() -> None:
         KeyTaken(4, _key(5, BOB)),
         SenderGone(CID),
     )
-    kinds = {index: type(verdict) for index, verdict in sorted(aftermath.settled.items())}
+    kinds = {index: type(verdict) for index, verdict in sorted(outcome.settled.items())}
     assert kinds == {0: Hit, 2: Refusal, 4: Refusal}
-    assert isinstance(_error(aftermath, 2), NotAMember)
-    assert isinstance(_error(aftermath, 4), InvalidMessage)
-    assert aftermath.lost_slots == (10, 13)
-    assert [message.sequence for message in aftermath.collisions] == [13]
+    assert isinstance(_error(outcome, 2), NotAMember)
+    assert isinstance(_error(outcome, 4), InvalidMessage)
+    assert outcome.lost_slots == (10, 13)
+    assert [message.sequence for message in outcome.collisions] == [13]
 
 
 def test_a_removed_senders_own_key_still_answers_truthfully() -> None:
-    aftermath = _cancelled([draft(1, sender_id=BOB)], SenderGone(BOB), KeyTaken(0, _key(1, BOB)))
-    assert isinstance(aftermath.settled[0], Hit)
+    outcome = _cancelled([draft(1, sender_id=BOB)], SenderGone(BOB), KeyTaken(0, _key(1, BOB)))
+    assert isinstance(outcome.settled[0], Hit)
 
 
 def test_a_removed_sender_learns_nothing_of_anothers_key() -> None:
-    aftermath = _cancelled([draft(1, sender_id=BOB)], KeyTaken(0, _key(1, ANN)), SenderGone(BOB))
-    assert isinstance(_error(aftermath, 0), NotAMember)
+    outcome = _cancelled([draft(1, sender_id=BOB)], KeyTaken(0, _key(1, ANN)), SenderGone(BOB))
+    assert isinstance(_error(outcome, 0), NotAMember)
 
 
 def _judge(given: Draft, *, key: Key | None, members: list[str]) -> Fresh | Hit | Refusal:
@@ -131,7 +131,7 @@ def _judge(given: Draft, *, key: Key | None, members: list[str]) -> Fresh | Hit 
     return judge(given, content_digest(given.content), found, NOW_S)
 
 
-def _cancelled(given: list[Draft], *causes: KeyTaken | SlotTaken | SenderGone) -> Aftermath:
+def _cancelled(given: list[Draft], *causes: KeyTaken | SlotTaken | SenderGone) -> CancellationOutcome:
     """The drafts were to go to the slots 10, 11, 12 ..."""
     entries = [
         Entry(message=_message(10 + index, each), content_sha256="", expires_at_s=0) for index, each in enumerate(given)
@@ -139,8 +139,8 @@ def _cancelled(given: list[Draft], *causes: KeyTaken | SlotTaken | SenderGone) -
     return judge_cancelled(Cancelled(causes), entries, [(each, content_digest(each.content)) for each in given])
 
 
-def _error(aftermath: Aftermath, index: int) -> Exception:
-    verdict = aftermath.settled[index]
+def _error(outcome: CancellationOutcome, index: int) -> Exception:
+    verdict = outcome.settled[index]
     assert isinstance(verdict, Refusal)
     return verdict.error
 

@@ -19,7 +19,7 @@ from seriatim.domain.message import Receipt
 from seriatim.ports.event_log import Event
 from seriatim.ports.message_log import Entry, Key
 from seriatim.simulation.stores import atomic_store
-from seriatim.simulation.stores.atomic_store import MemoryStep
+from seriatim.simulation.stores.atomic_store import MemoryAtomicTransaction
 from seriatim.simulation.stores.event_log import MemoryBroker
 from tests.support.bench import CHAT, EVE, Bench, Node, draft, simulated
 from tests.support.scripted_wire import LOST_REQUEST, THROTTLED, UNAVAILABLE, CallOutcome, late
@@ -30,7 +30,7 @@ DAYS_S = 86_400.0
 
 def express(bench: Bench) -> Node:
     bench.add_chat(OTHER)
-    return bench.node(one_step=True)
+    return bench.node(atomic_store=True)
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
@@ -90,11 +90,11 @@ async def test_a_step_that_was_given_up_is_never_taken_and_the_next_one_begins(b
 @simulated
 async def test_too_many_that_wait_are_refused_and_the_rest_is_stored(bench: Bench) -> None:
     node = express(bench)
-    most, limits.EXPRESS_DRAFTS_MAX = limits.EXPRESS_DRAFTS_MAX, 2
+    most, limits.COMMIT_BATCH_DRAFTS_MAX = limits.COMMIT_BATCH_DRAFTS_MAX, 2
     try:
         answers = [node.submit(draft(number)) for number in (1, 2, 3)]
     finally:
-        limits.EXPRESS_DRAFTS_MAX = most
+        limits.COMMIT_BATCH_DRAFTS_MAX = most
     assert [type(each) for each in await asyncio.gather(*answers)] == [Receipt, Receipt, ServerBusy]
 
 
@@ -103,7 +103,7 @@ async def test_too_many_that_wait_are_refused_and_the_rest_is_stored(bench: Benc
 
 @simulated
 async def test_when_a_step_fails_all_of_it_is_answered_and_nothing_of_it_is_stored(bench: Bench) -> None:
-    class Failing(MemoryStep):
+    class Failing(MemoryAtomicTransaction):
         def add(self, entry: Entry, event: Event) -> None:
             if entry.message.content == "text 2":
                 raise RuntimeError("a bug")
@@ -123,7 +123,7 @@ async def test_when_a_step_fails_all_of_it_is_answered_and_nothing_of_it_is_stor
 
 @simulated
 async def test_when_a_step_fails_nobody_in_it_has_left_for_the_long_way(bench: Bench) -> None:
-    class Unreadable(MemoryStep):
+    class Unreadable(MemoryAtomicTransaction):
         def key(self, chat_id: str, client_message_id: str) -> Key | None:
             raise ServiceUnavailable("the data folder cannot be read")
 
@@ -141,7 +141,7 @@ async def test_nobody_is_answered_while_the_step_is_being_decided(bench: Bench) 
     deciding: list[bool] = []
     outcomes: list[tuple[bool, type[object]]] = []
 
-    class Watched(MemoryStep):
+    class Watched(MemoryAtomicTransaction):
         def expect(self, keys: Sequence[tuple[str, str]]) -> None:
             deciding.append(True)
 
@@ -166,13 +166,13 @@ async def test_nobody_is_answered_while_the_step_is_being_decided(bench: Bench) 
 
 
 @contextmanager
-def steps_of(kind: type[MemoryStep]) -> Iterator[None]:
-    usual = atomic_store.MemoryStep
-    setattr(atomic_store, "MemoryStep", kind)  # noqa: B010  (a type is no variable, says mypy)
+def steps_of(kind: type[MemoryAtomicTransaction]) -> Iterator[None]:
+    usual = atomic_store.MemoryAtomicTransaction
+    setattr(atomic_store, "MemoryAtomicTransaction", kind)  # noqa: B010  (a type is no variable, says mypy)
     try:
         yield
     finally:
-        setattr(atomic_store, "MemoryStep", usual)  # noqa: B010
+        setattr(atomic_store, "MemoryAtomicTransaction", usual)  # noqa: B010
 
 
 @simulated
@@ -233,7 +233,7 @@ async def test_a_failing_store_shuts_the_door_and_one_good_step_opens_it(bench: 
 async def test_b2_a_store_that_says_that_it_is_broken_or_cannot_be_read_is_asked_again(bench: Bench) -> None:
     """It refuses at no cost, and mends sooner than a breaker would try again. What cannot be read may be one row."""
 
-    class Unreadable(MemoryStep):
+    class Unreadable(MemoryAtomicTransaction):
         def key(self, chat_id: str, client_message_id: str) -> Key | None:
             raise ServiceUnavailable("the data folder cannot be read")
 
