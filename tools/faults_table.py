@@ -34,8 +34,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     all_deliveries_s: float
     ready_s: float
     longest_wait_s: float
-    troubles: Mapping[str, int]
-    rest_troubles: Mapping[str, int]
+    errors: Mapping[str, int]
+    rest_errors: Mapping[str, int]
     messages: int
 
 
@@ -86,8 +86,8 @@ def scenario_table() -> str:
 
 def _line(fault: Fault, rows: Sequence[Row]) -> str:
     """The median of each time, when there were several runs."""
-    errors = _most(row.troubles for row in rows)
-    rest = _most(row.rest_troubles for row in rows)
+    errors = _most(row.errors for row in rows)
+    rest = _most(row.rest_errors for row in rows)
     seen = [f"told: {', '.join(errors)}" if errors else "nobody is told anything"]
     seen += [f"REST: {', '.join(rest)}"] if rest else []
     seen.append(f"longest wait for an ack {_median(row.longest_wait_s for row in rows)}")

@@ -15,9 +15,9 @@ from seriatim.ports.directory import Directory
 from seriatim.ports.push import Push, PushReceiver, PushSubscriber
 from seriatim.ports.quotas import Quotas
 from seriatim.ports.revocations import Revocations
-from tests.support.cut_line import CutLine
 from tests.support.manual_clock import ManualClock
 from tests.support.real_redis import PATIENCE_S, RawRedis, dialer, real_redis
+from tests.support.tcp_proxy import TcpProxy
 
 
 class RedisEngine:
@@ -59,18 +59,18 @@ class RedisDirectoryEngine(RedisEngine):
 
 
 class RedisPushEngine(RedisEngine):
-    """Each gateway listens through a line of its own, which can be cut."""
+    """Each gateway listens through a proxy of its own, which can be cut."""
 
     async def open(self) -> None:
         await super().open()
         self._subscribers: list[RedisPushSubscriber] = []
-        self._lines: dict[str, CutLine] = {}
+        self._proxies: dict[str, TcpProxy] = {}
 
     async def close(self) -> None:
         for subscriber in self._subscribers:
             await subscriber.close()
-        for line in self._lines.values():
-            await line.close()
+        for proxy in self._proxies.values():
+            await proxy.close()
         await super().close()
 
     def push(self) -> Push:
@@ -79,10 +79,10 @@ class RedisPushEngine(RedisEngine):
     def subscriber(self) -> PushSubscriber:
         return _SubscriberByLine(self)
 
-    async def line(self, gateway_id: str) -> CutLine:
-        if gateway_id not in self._lines:
-            self._lines[gateway_id] = await CutLine(self.redis.port).__aenter__()
-        return self._lines[gateway_id]
+    async def proxy(self, gateway_id: str) -> TcpProxy:
+        if gateway_id not in self._proxies:
+            self._proxies[gateway_id] = await TcpProxy(self.redis.port).__aenter__()
+        return self._proxies[gateway_id]
 
     def subscriber_at(self, port: int) -> RedisPushSubscriber:
         self._subscribers.append(
@@ -91,11 +91,11 @@ class RedisPushEngine(RedisEngine):
         return self._subscribers[-1]
 
     async def interrupt(self, gateway_id: str) -> None:
-        self._lines[gateway_id].cut()
+        self._proxies[gateway_id].cut()
         await self._listeners(gateway_id, 0)
 
     async def restore(self, gateway_id: str) -> None:
-        self._lines[gateway_id].mend()
+        self._proxies[gateway_id].restore()
         await self._listeners(gateway_id, 1)
 
     async def wipe(self) -> None:
@@ -110,7 +110,7 @@ class RedisPushEngine(RedisEngine):
 
 
 class _SubscriberByLine(PushSubscriber):
-    """Learns with the first call which gateway's line it takes."""
+    """Learns with the first call which gateway's proxy it takes."""
 
     def __init__(self, engine: RedisPushEngine) -> None:
         self._engine = engine
@@ -118,7 +118,7 @@ class _SubscriberByLine(PushSubscriber):
 
     async def subscribe(self, gateway_id: str, receiver: PushReceiver, *, timeout_s: float) -> None:
         if self._subscriber is None:
-            self._subscriber = self._engine.subscriber_at((await self._engine.line(gateway_id)).port)
+            self._subscriber = self._engine.subscriber_at((await self._engine.proxy(gateway_id)).port)
         await self._subscriber.subscribe(gateway_id, receiver, timeout_s=timeout_s)
 
     async def unsubscribe(self, gateway_id: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from tests.support.real_dynamodb import real_dynamodb
 from tests.support.real_kafka import real_kafka
 from tests.support.real_redis import real_redis
-from tests.system.server import COMMAND, START_S, STOP_S, WAIT_S, clean_environment, until
+from tests.system.server_process import COMMAND, START_S, STOP_S, WAIT_S, clean_environment, until
 from tools.engines.dynamodb import REGION
 
 # More than the command allows its own steps, which says what took too long, on a machine that does much else.
@@ -39,7 +39,7 @@ class Process:
         self.log_file = Path(found["log"])
 
     def ready(self) -> dict[str, bool]:
-        """Part by part; empty while nobody answers."""
+        """Part by part; empty while it does not answer."""
         try:
             _, body = self._get("/health/ready")
         except OSError:
@@ -118,7 +118,7 @@ class Deployment:
 
 
 def engines_at(dynamodb_url: str, kafka_bootstrap: str, redis_url: str) -> Mapping[str, str]:
-    """As settings in the environment, with names for tables and topics that nobody else has."""
+    """As settings in the environment, with names for tables and topics that no other test uses."""
     name = f"deployment{os.getpid()}x{next(_numbers)}"
     return {
         "SERIATIM_STORE": f"dynamodb://?endpoint={dynamodb_url}&region={REGION}&prefix={name}_",
@@ -135,11 +135,11 @@ def deployed(folder: Path, *flags: str, engines: Mapping[str, str] | None = None
     """
     if engines is None:
         engines = engines_at(real_dynamodb().url, real_kafka().bootstrap, real_redis().url)
-    told = ("--env", "test", "--port", "0", "--json", "--folder", str(folder / "cluster"), *flags)
+    flags = ("--env", "test", "--port", "0", "--json", "--folder", str(folder / "cluster"), *flags)
     out, err = folder / "cluster.out", folder / "cluster.err"
     with out.open("wb") as to_out, err.open("wb") as to_err:
         process = subprocess.Popen(
-            (*COMMAND, "cluster", *told),
+            (*COMMAND, "cluster", *flags),
             stdout=to_out,
             stderr=to_err,
             env={**clean_environment(), **engines},

@@ -18,10 +18,10 @@ class Fault(msgspec.Struct, frozen=True):
 
 def all_faults() -> Iterator[Fault]:
     """In the order of the table."""
-    for table in (ENGINE_KILLED, ENGINE_STOOD_STILL, ENGINE_RESTARTED):
+    for table in (ENGINE_KILLED, ENGINE_PAUSED, ENGINE_RESTARTED):
         yield from table.values()
     yield FLUSHED
-    for table in (KILLED, STOOD_STILL, RESTARTED, CROWDED, CUT, SLOW):
+    for table in (KILLED, PAUSED, RESTARTED, CONCURRENT, CUT, SLOW):
         yield from table.values()
 
 
@@ -62,7 +62,7 @@ ENGINE_KILLED = _named(
     ),
     Redis=("no error: new messages come when it is back, and newcomers wait with connecting", _NOT_REDIS),
 )
-ENGINE_STOOD_STILL = _named(
+ENGINE_PAUSED = _named(
     "",
     "stands still for 6 s (SIGSTOP)",
     DynamoDB=("sends and REST wait for their timeouts, then are refused; the breaker opens as after a kill", _UNSURE),
@@ -98,7 +98,7 @@ KILLED = _named(
     ),
     api=("REST does not answer there until it is started again; the other one does, and chats go on", _ALL),
 )
-STOOD_STILL = _named(
+PAUSED = _named(
     "one ",
     "stands still (SIGSTOP)",
     gateway=("after 10 s without an answer its clients connect to the other one", _UNSURE),
@@ -118,8 +118,8 @@ RESTARTED = _named(
     api=("requests under way are answered, new ones by the other one; chats go on", _ALL),
 )
 
-# Beside the talk: 40 writers in one chat of the ingest that breaks, and one at each gateway in a chat of the other.
-CROWDED = {
+# Beside the load: 40 writers in one chat of the ingest that breaks, and one at each gateway in a chat of the other.
+CONCURRENT = {
     "killed": Fault(
         "one ingest is killed (`kill -9`) with 40 sends under way",
         "those 40 are refused at once, nothing else is: the chats of the other one go on, and its own move there",

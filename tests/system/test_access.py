@@ -1,4 +1,4 @@
-"""Who may not: outsiders, people who were removed, sessions that were revoked. By every route, and at once."""
+"""Who may not: outsiders, users who were removed, sessions that were revoked. By every route, and at once."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.system.knocking import knock
-from tests.system.people import Line, Person, Reply, request
-from tests.system.server import ServerProcess, serving
+from tests.system.handshake_client import try_handshake
+from tests.system.server_process import ServerProcess, serving
+from tests.system.users import Reply, User, WebSocketClient, request
 
 Json = dict[str, Any]
 NOWHERE = "chat_01M7H5SFE6V1M67NWMKD5BCNS1"
@@ -48,12 +48,12 @@ class Club:
     """A group of two with one message in it, and somebody who is not in it."""
 
     def __init__(self, server: ServerProcess) -> None:
-        self.owner, self.member, self.outsider = (Person(server, _new_phone()) for _ in range(3))
+        self.owner, self.member, self.outsider = (User(server, _new_phone()) for _ in range(3))
         self.chat_id = self.owner.create_group(self.member, name="club")
-        with self.owner.connect() as line:
-            self.message = line.send(self.chat_id, "between us")
+        with self.owner.connect() as websocket:
+            self.message = websocket.send(self.chat_id, "between us")
 
-    def call(self, who: Person, route: tuple[str, str], chat_id: str | None = None) -> Reply:
+    def call(self, who: User, route: tuple[str, str], chat_id: str | None = None) -> Reply:
         method, template = route
         path = template.format(
             chat_id=chat_id or self.chat_id,
@@ -77,11 +77,11 @@ def club(server: ServerProcess) -> Club:
     return Club(server)
 
 
-_phones = iter(range(10_000_000))
+_devices = iter(range(10_000_000))
 
 
 def _new_phone() -> str:
-    return f"+49151{next(_phones):08d}"
+    return f"+49151{next(_devices):08d}"
 
 
 # --- outsiders --------------------------------------------------------------------------------------------------------
@@ -124,12 +124,12 @@ def test_an_outsider_is_refused_with_every_frame_and_cannot_tell_whether_the_cha
     club: Club, frame_type: str
 ) -> None:
     before = club.seen_by_owner()
-    with club.outsider.connect() as line:
+    with club.outsider.connect() as websocket:
         refusals = []
         for chat_id in (club.chat_id, NOWHERE):
-            line.post(frame_type, chat_id=chat_id, **FRAMES[frame_type])
-            refusals.append(line.error())
-        assert line.is_usable()
+            websocket.post(frame_type, chat_id=chat_id, **FRAMES[frame_type])
+            refusals.append(websocket.error())
+        assert websocket.is_usable()
     assert [refusal.pop("chat_id") for refusal in refusals] == [club.chat_id, NOWHERE]
     assert refusals[0] == refusals[1]
     assert (refusals[0]["code"], refusals[0]["retryable"]) == ("NOT_A_MEMBER", False)
@@ -137,10 +137,10 @@ def test_an_outsider_is_refused_with_every_frame_and_cannot_tell_whether_the_cha
 
 
 def test_an_outsider_who_knows_the_id_of_a_message_learns_nothing_by_sending_it_again(club: Club) -> None:
-    with club.outsider.connect() as line:
+    with club.outsider.connect() as websocket:
         key = club.message["client_message_id"]
-        line.post("send_message", chat_id=club.chat_id, client_message_id=key, content="between us")
-        assert line.error()["code"] == "NOT_A_MEMBER"
+        websocket.post("send_message", chat_id=club.chat_id, client_message_id=key, content="between us")
+        assert websocket.error()["code"] == "NOT_A_MEMBER"
 
 
 def test_an_outsider_who_listens_hears_nothing(club: Club) -> None:
@@ -152,7 +152,7 @@ def test_an_outsider_who_listens_hears_nothing(club: Club) -> None:
         assert listening.is_usable()
 
 
-# --- people who were members ------------------------------------------------------------------------------------------
+# --- users who were members ------------------------------------------------------------------------------------------
 
 Ending = Callable[[Club], Reply]
 ENDINGS: dict[str, Ending] = {
@@ -165,27 +165,27 @@ ENDINGS: dict[str, Ending] = {
 def test_f8_whoever_is_no_member_any_more_loses_access_at_once_on_the_open_socket_and_on_rest(
     club: Club, ending: str
 ) -> None:
-    tablet = Person(club.owner.server, club.owner.phone_number)
-    with club.member.connect() as line, club.owner.connect() as writing, tablet.connect() as reading:
-        assert len(line.sync(club.chat_id)["messages"]) == 1
+    tablet = User(club.owner.server, club.owner.phone_number)
+    with club.member.connect() as websocket, club.owner.connect() as writing, tablet.connect() as reading:
+        assert len(websocket.sync(club.chat_id)["messages"]) == 1
         assert ENDINGS[ending](club).status == 204
         for frame_type, fields in FRAMES.items():
-            line.post(frame_type, chat_id=club.chat_id, **fields)
-            assert line.error()["code"] == "NOT_A_MEMBER", frame_type
+            websocket.post(frame_type, chat_id=club.chat_id, **fields)
+            assert websocket.error()["code"] == "NOT_A_MEMBER", frame_type
         for route in ROUTES:
             reply = club.call(club.member, route)
             assert (reply.status, reply.json["error"]["code"]) == (403, "NOT_A_MEMBER"), (route, reply.text)
         writing.send(club.chat_id, "behind your back")
         assert reading.receive("message")["content"] == "behind your back"
-        assert line.is_usable(), "and nothing else came before this answer"
+        assert websocket.is_usable(), "and nothing else came before this answer"
     assert [each["content"] for each in club.owner.history(club.chat_id)] == ["between us", "behind your back"]
 
 
 def test_f8_whoever_is_added_again_goes_on_from_their_watermark_and_sees_all(club: Club) -> None:
-    with club.member.connect() as line:
-        line.sync(club.chat_id)
-        line.post("ack", chat_id=club.chat_id, last_acked_sequence=1)
-        assert line.is_usable()
+    with club.member.connect() as websocket:
+        websocket.sync(club.chat_id)
+        websocket.post("ack", chat_id=club.chat_id, last_acked_sequence=1)
+        assert websocket.is_usable()
         _acked(club, 1)
         assert ENDINGS["removed"](club).status == 204
         with club.owner.connect() as writing:
@@ -193,9 +193,9 @@ def test_f8_whoever_is_added_again_goes_on_from_their_watermark_and_sees_all(clu
         added = club.owner.call("POST", f"/chats/{club.chat_id}/members", {"user_id": club.member.user_id})
         assert added.status == 201
         _acked(club, 1)
-        batch = line.sync(club.chat_id, after=1)
+        batch = websocket.sync(club.chat_id, after=1)
         assert [each["content"] for each in batch["messages"]] == ["behind your back"]
-        assert line.send(club.chat_id, "here I am again")["sequence"] > batch["messages"][-1]["sequence"]
+        assert websocket.send(club.chat_id, "here I am again")["sequence"] > batch["messages"][-1]["sequence"]
 
 
 def _acked(club: Club, sequence: int) -> None:
@@ -206,20 +206,20 @@ def _acked(club: Club, sequence: int) -> None:
 # --- sessions that were revoked ---------------------------------------------------------------------------------------
 
 
-def _reuse(person: Person) -> None:
+def _reuse(user: User) -> None:
     """Somebody presents the refresh token of before: the session was stolen."""
-    old = {"refresh_token": person.refresh_token}
+    old = {"refresh_token": user.refresh_token}
     for expected in (200, 401):
-        reply = request(person.server, "POST", "/api/v1/auth/refresh", old, X_Device_ID=person.device_id)
+        reply = request(user.server, "POST", "/api/v1/auth/refresh", old, X_Device_ID=user.device_id)
         assert reply.status == expected
 
 
-def _again(person: Person) -> None:
+def _again(user: User) -> None:
     """The same device signs in again: its old session is replaced."""
-    Person(person.server, person.phone_number, device_id=person.device_id)
+    User(user.server, user.phone_number, device_id=user.device_id)
 
 
-REVOCATIONS: dict[str, Callable[[Person, Person], object]] = {
+REVOCATIONS: dict[str, Callable[[User, User], object]] = {
     "logout": lambda mine, other: mine.call("POST", "/auth/logout"),
     "revoked by itself": lambda mine, other: mine.call("DELETE", f"/sessions/{mine.session_id}"),
     "revoked by another device": lambda mine, other: other.call("DELETE", f"/sessions/{mine.session_id}"),
@@ -234,26 +234,26 @@ def test_r20_a_revoked_session_has_its_sockets_closed_and_its_next_request_refus
     server: ServerProcess, how: str
 ) -> None:
     phone_number = _new_phone()
-    mine, other = Person(server, phone_number), Person(server, phone_number)
-    with mine.connect() as line, other.connect() as others_line:
+    mine, other = User(server, phone_number), User(server, phone_number)
+    with mine.connect() as websocket, other.connect() as other_websocket:
         REVOCATIONS[how](mine, other)
         _check_revoked(mine)
-        assert line.error()["code"] == "UNAUTHORIZED"
-        frame, code = line.closing()
+        assert websocket.error()["code"] == "UNAUTHORIZED"
+        frame, code = websocket.closing()
         assert (frame["reason"], frame["reconnect_allowed"], code) == ("session_revoked", False, 1008)
-        assert others_line.is_usable(), "another session of the same person is another session"
+        assert other_websocket.is_usable(), "another session of the same user is another session"
     assert other.call("GET", "/users/me").status == 200
 
 
 def test_a_sixth_session_ends_the_oldest_one(server: ServerProcess) -> None:
     phone_number = _new_phone()
-    oldest = Person(server, phone_number)
-    with oldest.connect() as line:
-        newer = [Person(server, phone_number) for _ in range(5)]
-        assert line.error()["code"] == "UNAUTHORIZED"
-        assert line.closing()[0]["reason"] == "session_revoked"
+    oldest = User(server, phone_number)
+    with oldest.connect() as websocket:
+        newer = [User(server, phone_number) for _ in range(5)]
+        assert websocket.error()["code"] == "UNAUTHORIZED"
+        assert websocket.closing()[0]["reason"] == "session_revoked"
         _check_revoked(oldest)
-    assert [person.call("GET", "/users/me").status for person in newer] == [200] * 5
+    assert [user.call("GET", "/users/me").status for user in newer] == [200] * 5
 
 
 @pytest.mark.parametrize("kind", ["stop", "kill"])
@@ -263,22 +263,22 @@ def test_r20_f13_a_revoked_token_is_refused_though_the_server_has_forgotten_whom
     """What was kept in memory only, as a directory that was flushed, is gone; the sessions decide."""
     data = tmp_path / "data"
     with serving(data) as server:
-        mine, other = Person(server, "+4915112345678"), Person(server, "+4915112345678")
+        mine, other = User(server, "+4915112345678"), User(server, "+4915112345678")
         assert mine.call("POST", "/auth/logout").status == 204
         server.stop() if kind == "stop" else server.kill()
     with serving(data) as server:
         mine.server = other.server = server
         _check_revoked(mine)
         assert other.call("GET", "/users/me").status == 200
-        with other.connect() as line:
-            assert line.is_usable()
+        with other.connect() as websocket:
+            assert websocket.is_usable()
 
 
-def _check_revoked(person: Person) -> None:
-    reply = person.call("GET", "/users/me")
+def _check_revoked(user: User) -> None:
+    reply = user.call("GET", "/users/me")
     assert (reply.status, reply.json["error"]["code"]) == (401, "UNAUTHORIZED")
     assert reply.json["error"]["details"]["reason"] == "token_revoked"
-    refused = knock(person.server, person.access_token)
+    refused = try_handshake(user.server, user.access_token)
     assert (refused.status, refused.json["error"]) == (401, "token_revoked")
 
 
@@ -286,19 +286,19 @@ def _check_revoked(person: Person) -> None:
 
 
 def test_f14_members_of_a_chat_made_over_rest_receive_its_first_message_by_websocket(server: ServerProcess) -> None:
-    people = [Person(server, _new_phone()) for _ in range(3)]
-    with people[0].connect() as writing, people[1].connect() as one, people[2].connect() as two:
-        chat_id = people[0].create_group(*people[1:])
+    users = [User(server, _new_phone()) for _ in range(3)]
+    with users[0].connect() as writing, users[1].connect() as one, users[2].connect() as two:
+        chat_id = users[0].create_group(*users[1:])
         ack = writing.send(chat_id, "welcome")
-        received = [_without(line.receive("message"), "type", "prev_sequence") for line in (one, two)]
-        synced = [_only(line, chat_id) for line in (writing, one, two)]
-    [kept] = people[0].history(chat_id)
+        received = [_without(websocket.receive("message"), "type", "prev_sequence") for websocket in (one, two)]
+        synced = [_only(websocket, chat_id) for websocket in (writing, one, two)]
+    [kept] = users[0].history(chat_id)
     assert received == [_without(kept, "sender")] * 2 == synced[1:] == synced[:1] * 2  # R22
     assert {name: kept[name] for name in ("message_id", "sequence", "created_at")}.items() <= ack.items()
 
 
-def _only(line: Line, chat_id: str) -> Json:
-    [message] = line.sync(chat_id)["messages"]
+def _only(websocket: WebSocketClient, chat_id: str) -> Json:
+    [message] = websocket.sync(chat_id)["messages"]
     return _without(message, "prev_sequence")
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from seriatim.domain import limits
-from tests.system.people import ANSWER_S, Person, Reply, request
-from tests.system.raw_line import PING, PONG, TEXT, RawLine, framed, handshake
-from tests.system.server import ServerProcess, serving, until, with_limits
+from tests.system.raw_websocket import PING, PONG, TEXT, RawWebSocket, framed, handshake
+from tests.system.server_process import ServerProcess, serving, until, with_limits
+from tests.system.users import ANSWER_S, Reply, User, request
 
 Json = dict[str, Any]
 KEY = "550e8400-e29b-41d4-a716-446655440000"
@@ -27,16 +27,16 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def alice(server: ServerProcess) -> Person:
-    return Person(server, ALICE)
+def alice(server: ServerProcess) -> User:
+    return User(server, ALICE)
 
 
 @pytest.fixture
-def chat_id(alice: Person, server: ServerProcess) -> str:
+def chat_id(alice: User, server: ServerProcess) -> str:
     """With one message in it."""
-    chat_id = alice.create_group(Person(server, BOB))
-    with alice.connect() as line:
-        line.send(chat_id, "first")
+    chat_id = alice.create_group(User(server, BOB))
+    with alice.connect() as websocket:
+        websocket.send(chat_id, "first")
     return chat_id
 
 
@@ -94,26 +94,26 @@ BAD_FRAMES = {
 
 
 @pytest.mark.parametrize("name", BAD_FRAMES)
-def test_a_bad_frame_is_answered_and_the_connection_goes_on(alice: Person, chat_id: str, name: str) -> None:
+def test_a_bad_frame_is_answered_and_the_connection_goes_on(alice: User, chat_id: str, name: str) -> None:
     text = BAD_FRAMES[name].replace("{chat}", chat_id)
-    with alice.connect() as line:
-        line.socket.send(text)
-        error = line.error()
+    with alice.connect() as websocket:
+        websocket.socket.send(text)
+        error = websocket.error()
         assert (error["code"], error["retryable"]) == ("INVALID_MESSAGE", False)
         assert error["message"]
-        assert line.is_usable()
-        after = line.sync(chat_id)
+        assert websocket.is_usable()
+        after = websocket.sync(chat_id)
         assert [each["content"] for each in after["messages"]] == ["first"]
-        assert line.send(chat_id, "second")["sequence"] == 2
+        assert websocket.send(chat_id, "second")["sequence"] == 2
 
 
 @pytest.mark.parametrize("name", ["a lone surrogate", "empty content", "a content type that is no text"])
 def test_a_refused_send_is_named_so_that_its_author_does_not_repeat_it_for_ever(
-    alice: Person, chat_id: str, name: str
+    alice: User, chat_id: str, name: str
 ) -> None:
-    with alice.connect() as line:
-        line.socket.send(BAD_FRAMES[name].replace("{chat}", chat_id))
-        error = line.error()
+    with alice.connect() as websocket:
+        websocket.socket.send(BAD_FRAMES[name].replace("{chat}", chat_id))
+        error = websocket.error()
         assert (error["client_message_id"], error["chat_id"]) == (KEY, chat_id)
 
 
@@ -126,43 +126,43 @@ def test_a_refused_send_is_named_so_that_its_author_does_not_repeat_it_for_ever(
         '{"type":""}',
     ],
 )
-def test_a_type_nobody_knows_is_not_answered_and_changes_nothing(alice: Person, chat_id: str, text: str) -> None:
-    with alice.connect() as line:
+def test_a_type_nobody_knows_is_not_answered_and_changes_nothing(alice: User, chat_id: str, text: str) -> None:
+    with alice.connect() as websocket:
         for _ in range(20):  # also not after many: it is no mistake
-            line.socket.send(text.replace("{chat}", chat_id))
-        assert line.is_usable()
+            websocket.socket.send(text.replace("{chat}", chat_id))
+        assert websocket.is_usable()
 
 
-def test_fields_nobody_knows_are_ignored_and_none_can_name_another_sender(alice: Person, chat_id: str) -> None:
-    with alice.connect() as line:
-        line.post_send(chat_id, "hi", sender_id="user_eve", sequence=99, message_id="msg_eve", created_at="1970")
-        ack = line.receive("message_ack")
-        [_, kept] = line.sync(chat_id)["messages"]
+def test_fields_nobody_knows_are_ignored_and_none_can_name_another_sender(alice: User, chat_id: str) -> None:
+    with alice.connect() as websocket:
+        websocket.post_send(chat_id, "hi", sender_id="user_eve", sequence=99, message_id="msg_eve", created_at="1970")
+        ack = websocket.receive("message_ack")
+        [_, kept] = websocket.sync(chat_id)["messages"]
     assert (ack["sequence"], kept["sequence"]) == (2, 2)
     assert kept["sender_id"] == alice.user_id
     assert kept["message_id"] == ack["message_id"] != "msg_eve"
 
 
-def test_an_ack_beyond_the_end_counts_as_the_newest_message_and_poisons_nothing(alice: Person, chat_id: str) -> None:
-    with alice.connect() as line:
-        line.sync(chat_id)
-        line.post("ack", chat_id=chat_id, last_acked_sequence=10**15)
+def test_an_ack_beyond_the_end_counts_as_the_newest_message_and_poisons_nothing(alice: User, chat_id: str) -> None:
+    with alice.connect() as websocket:
+        websocket.sync(chat_id)
+        websocket.post("ack", chat_id=chat_id, last_acked_sequence=10**15)
         until(lambda: _watermark(alice, chat_id) == 1, "the ack is stored")
-        assert line.send(chat_id, "second")["sequence"] == 2
+        assert websocket.send(chat_id, "second")["sequence"] == 2
         assert _watermark(alice, chat_id) == 1
     refused = alice.call("PATCH", f"/delivery-state/{chat_id}", {"last_acked_sequence": 3})
     assert (refused.status, refused.json["error"]["code"]) == (422, "UNPROCESSABLE_ENTITY")
     assert _watermark(alice, chat_id) == 1
 
 
-def _watermark(person: Person, chat_id: str) -> object:
-    [state] = person.call("GET", f"/delivery-state?chat_ids={chat_id}").data
+def _watermark(user: User, chat_id: str) -> object:
+    [state] = user.call("GET", f"/delivery-state?chat_ids={chat_id}").data
     return state["last_acked_sequence"]
 
 
-def test_a_cursor_beyond_the_end_is_an_empty_page_and_no_error(alice: Person, chat_id: str) -> None:
-    with alice.connect() as line:
-        batch = line.sync(chat_id, after=2**53 - 1)
+def test_a_cursor_beyond_the_end_is_an_empty_page_and_no_error(alice: User, chat_id: str) -> None:
+    with alice.connect() as websocket:
+        batch = websocket.sync(chat_id, after=2**53 - 1)
         assert (batch["messages"], batch["has_more"], batch["next_sequence"]) == ([], False, None)
 
 
@@ -183,21 +183,21 @@ def test_a_cursor_beyond_the_end_is_an_empty_page_and_no_error(alice: Person, ch
     ],
 )
 def test_whatever_breaks_the_protocol_ends_that_socket_and_no_other(
-    server: ServerProcess, alice: Person, data: bytes
+    server: ServerProcess, alice: User, data: bytes
 ) -> None:
-    with RawLine(server, alice.access_token) as line, Person(server, BOB).connect() as bystander:
-        line.socket.sendall(data)
-        assert line.close_code() in (1002, 1009)
+    with RawWebSocket(server, alice.access_token) as websocket, User(server, BOB).connect() as bystander:
+        websocket.socket.sendall(data)
+        assert websocket.close_code() in (1002, 1009)
         assert bystander.is_usable()
 
 
-def test_a_ping_is_answered_and_a_pong_that_nobody_asked_for_is_not(alice: Person) -> None:
-    with RawLine(alice.server, alice.access_token) as line:
-        line.socket.sendall(framed(b"who goes there", PONG) + framed(b"you", PING))
-        assert line.next() == (PONG, b"you")
+def test_a_ping_is_answered_and_a_pong_that_nobody_asked_for_is_not(alice: User) -> None:
+    with RawWebSocket(alice.server, alice.access_token) as websocket:
+        websocket.socket.sendall(framed(b"who goes there", PONG) + framed(b"you", PING))
+        assert websocket.next() == (PONG, b"you")
 
 
-def test_sockets_that_vanish_at_any_moment_leave_nothing_behind(server: ServerProcess, alice: Person) -> None:
+def test_sockets_that_vanish_at_any_moment_leave_nothing_behind(server: ServerProcess, alice: User) -> None:
     """Cut off in the middle of a handshake, of a frame, of an answer; with and without a goodbye."""
     hello = handshake(alice.access_token)
     frame = framed(b'{"type":"heartbeat"}')
@@ -210,8 +210,8 @@ def test_sockets_that_vanish_at_any_moment_leave_nothing_behind(server: ServerPr
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
             raw.close()
     until(lambda: server.metric("gateway_connections_active") == 0, "all are forgotten")
-    with alice.connect() as line:
-        assert line.is_usable()
+    with alice.connect() as websocket:
+        assert websocket.is_usable()
     assert [line["event"] for line in server.lines() if line["level"] in ("error", "critical")] == []
 
 
@@ -219,22 +219,22 @@ def test_slow_handshakes_are_given_up_and_hold_nobody_up(tmp_path: Path) -> None
     """A byte at a time, and nothing at all: both are closed, and meanwhile everyone else is served."""
     hasty = with_limits(tmp_path, HANDSHAKE_S=1.0)
     with serving(tmp_path / "data", command=hasty) as server:
-        alice = Person(server, ALICE)
+        alice = User(server, ALICE)
         hello = handshake(alice.access_token)
         slow = [socket.create_connection((server.host, server.port), timeout=ANSWER_S) for _ in range(100)]
         try:
             for raw in slow[:50]:
                 raw.sendall(hello[:60])
-            with alice.connect() as line:
-                assert line.is_usable()
+            with alice.connect() as websocket:
+                assert websocket.is_usable()
             _dribble(slow[0], hello[60:])
             assert [_rest(raw)[:13] for raw in slow[1:]] == [b"HTTP/1.1 408 "] * 99
         finally:
             for raw in slow:
                 raw.close()
         assert server.metric("gateway_connection_timeout_total") >= 100
-        with alice.connect() as line:
-            assert line.is_usable()
+        with alice.connect() as websocket:
+            assert websocket.is_usable()
 
 
 def _dribble(raw: socket.socket, data: bytes) -> None:
@@ -265,7 +265,7 @@ def _rest(raw: socket.socket) -> bytes:
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_body_over_64_kib_is_413_and_one_of_64_kib_is_read(alice: Person) -> None:
+def test_a_body_over_64_kib_is_413_and_one_of_64_kib_is_read(alice: User) -> None:
     envelope = len(json.dumps({"display_name": "Ada", "padding": ""}))
     fits = alice.call(
         "PATCH", "/users/me", {"display_name": "Ada", "padding": "x" * (limits.BODY_BYTES_MAX - envelope)}
@@ -292,11 +292,11 @@ def test_a_head_without_end_is_refused(server: ServerProcess) -> None:
         (b"[]", "BAD_REQUEST"),
         (b"\xff", "BAD_REQUEST"),
         (b'{"type":"group","member_ids":[true]}', "VALIDATION_ERROR"),
-        (b'{"type":"crowd","member_ids":[]}', "VALIDATION_ERROR"),
+        (b'{"type":"writers","member_ids":[]}', "VALIDATION_ERROR"),
         (b'{"type":"group","name":"\\ud800","member_ids":["user_x"]}', "VALIDATION_ERROR"),
     ],
 )
-def test_a_bad_body_is_400_with_a_request_id_and_makes_no_chat(alice: Person, body: bytes, code: str) -> None:
+def test_a_bad_body_is_400_with_a_request_id_and_makes_no_chat(alice: User, body: bytes, code: str) -> None:
     before = len(alice.call("GET", "/chats").data)
     reply = _post(alice, "/api/v1/chats", body)
     assert (reply.status, reply.json["error"]["code"]) == (400, code)
@@ -307,15 +307,15 @@ def test_a_bad_body_is_400_with_a_request_id_and_makes_no_chat(alice: Person, bo
 @pytest.mark.parametrize(
     "path", ["/chats/..%2Fusers", "/chats/%00", "/chats/chat_%E6%B5%8B", "/chats/" + "c" * 65, "/users/%2e%2e"]
 )
-def test_an_id_with_odd_characters_is_404(alice: Person, path: str) -> None:
+def test_an_id_with_odd_characters_is_404(alice: User, path: str) -> None:
     reply = alice.call("GET", path)
     assert (reply.status, reply.json["error"]["code"]) == (404, "NOT_FOUND")
 
 
-def test_a_forged_foreign_or_stale_cursor_is_400(alice: Person, chat_id: str, server: ServerProcess) -> None:
-    with alice.connect() as line:
-        line.send(chat_id, "second")
-    other = alice.create_group(Person(server, BOB))
+def test_a_forged_foreign_or_stale_cursor_is_400(alice: User, chat_id: str, server: ServerProcess) -> None:
+    with alice.connect() as websocket:
+        websocket.send(chat_id, "second")
+    other = alice.create_group(User(server, BOB))
     cursor = alice.call("GET", f"/chats/{chat_id}/messages?limit=1").json["pagination"]["next_cursor"]
     assert alice.call("GET", f"/chats/{chat_id}/messages?cursor={cursor}").status == 200
     flipped = ("B" if cursor[0] == "A" else "A") + cursor[1:]
@@ -336,9 +336,9 @@ def test_what_is_not_http_is_refused_and_the_server_goes_on(server: ServerProces
     assert request(server, "GET", "/health").status == 200
 
 
-def _post(person: Person, path: str, body: bytes) -> Reply:
-    connection = http.client.HTTPConnection(person.server.host, person.server.port, timeout=ANSWER_S)
-    headers = {"Authorization": f"Bearer {person.access_token}", "Content-Type": "application/json"}
+def _post(user: User, path: str, body: bytes) -> Reply:
+    connection = http.client.HTTPConnection(user.server.host, user.server.port, timeout=ANSWER_S)
+    headers = {"Authorization": f"Bearer {user.access_token}", "Content-Type": "application/json"}
     try:
         connection.request("POST", path, body, headers)
         return Reply(connection.getresponse())

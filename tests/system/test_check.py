@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.people import Person
-from tests.system.server import ServerProcess, command, serving
+from tests.system.server_process import ServerProcess, command, serving
+from tests.system.users import User
 
 ANN, BOB = "+4915112345671", "+4915112345672"
 SECRET = "what only the two of them should read"
@@ -26,15 +26,15 @@ def tool(server: ServerProcess, *arguments: str) -> tuple[int, str]:
 
 
 def test_checks_while_people_write_and_after_a_kill_find_nothing(server: ServerProcess) -> None:
-    ann, bob = Person(server, ANN), Person(server, BOB)
+    ann, bob = User(server, ANN), User(server, BOB)
     chat_id = ann.create_group(bob)
     assert ann.call("POST", "/chats", {"type": "direct", "member_ids": [bob.user_id]}).status == 201
     done = threading.Event()
 
     def write() -> None:
-        with ann.connect() as line:
+        with ann.connect() as websocket:
             while not done.wait(0.1):  # ten a second are accepted
-                line.send(chat_id, SECRET)
+                websocket.send(chat_id, SECRET)
 
     writer = threading.Thread(target=write)
     writer.start()
@@ -52,10 +52,10 @@ def test_checks_while_people_write_and_after_a_kill_find_nothing(server: ServerP
 
 
 def test_a_look_inside_beside_the_server_shows_rows_and_hides_what_people_wrote(server: ServerProcess) -> None:
-    ann = Person(server, ANN)
-    chat_id = ann.create_group(Person(server, BOB))
-    with ann.connect() as line:
-        line.send(chat_id, SECRET)
+    ann = User(server, ANN)
+    chat_id = ann.create_group(User(server, BOB))
+    with ann.connect() as websocket:
+        websocket.send(chat_id, SECRET)
     code, shown = tool(server, "data", "show", "--limit", "1000")
     assert code == 0
     assert chat_id in shown

@@ -18,10 +18,10 @@ from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.protocol.asyncapi import ERROR_CODES
 from seriatim.protocol.frames import CloseReason
 from tests.support.forged_tokens import forgeries
-from tests.system.knocking import knock, public_pem, server_key, short_lived_token, token_with
-from tests.system.people import Line, Person, request
-from tests.system.raw_line import BINARY, TEXT, RawLine, framed
-from tests.system.server import ServerProcess, serving, with_limits
+from tests.system.handshake_client import public_pem, server_key, short_lived_token, token_with, try_handshake
+from tests.system.raw_websocket import BINARY, TEXT, RawWebSocket, framed
+from tests.system.server_process import ServerProcess, serving, with_limits
+from tests.system.users import User, WebSocketClient, request
 
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
@@ -98,7 +98,7 @@ def test_the_tables_have_all_rows() -> None:
     assert set(CLOSINGS) == {reason.value for reason in CloseReason}
 
 
-# --- people and a server that the tests of a row share ----------------------------------------------------------------
+# --- users and a server that the tests of a row share ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -108,42 +108,42 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 @pytest.fixture
-def alice(server: ServerProcess) -> Person:
+def alice(server: ServerProcess) -> User:
     """A new device each time."""
-    return Person(server, ALICE)
+    return User(server, ALICE)
 
 
 @pytest.fixture
-def chat_id(alice: Person, server: ServerProcess) -> str:
-    return alice.create_group(Person(server, BOB))
+def chat_id(alice: User, server: ServerProcess) -> str:
+    return alice.create_group(User(server, BOB))
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_text_above_4096_bytes_is_answered_message_too_large(alice: Person, chat_id: str) -> None:
-    with alice.connect() as line:
-        line.post_send(chat_id, "é" * 2048 + "x")
-        error = line.error()
+def test_a_text_above_4096_bytes_is_answered_message_too_large(alice: User, chat_id: str) -> None:
+    with alice.connect() as websocket:
+        websocket.post_send(chat_id, "é" * 2048 + "x")
+        error = websocket.error()
         assert (error["code"], error["retryable"]) == ("MESSAGE_TOO_LARGE", False)
         assert error["details"]["max_bytes"] == 4096
-        assert line.send(chat_id, "é" * 2048)["sequence"] == 1
+        assert websocket.send(chat_id, "é" * 2048)["sequence"] == 1
 
 
-def test_another_content_type_is_answered_invalid_content_type(alice: Person, chat_id: str) -> None:
-    with alice.connect() as line:
-        key = line.post_send(chat_id, "<b>hi</b>", content_type="text/html", request_id="r-1")
-        error = line.error()
+def test_another_content_type_is_answered_invalid_content_type(alice: User, chat_id: str) -> None:
+    with alice.connect() as websocket:
+        key = websocket.post_send(chat_id, "<b>hi</b>", content_type="text/html", request_id="r-1")
+        error = websocket.error()
         assert (error["code"], error["retryable"]) == ("INVALID_CONTENT_TYPE", False)
         assert (error["client_message_id"], error["chat_id"], error["request_id"]) == (key, chat_id, "r-1")
-        assert line.send(chat_id, "hi")["sequence"] == 1
+        assert websocket.send(chat_id, "hi")["sequence"] == 1
 
 
-def test_a_flood_is_answered_rate_limited_and_closed_if_it_goes_on(alice: Person, chat_id: str) -> None:
+def test_a_flood_is_answered_rate_limited_and_closed_if_it_goes_on(alice: User, chat_id: str) -> None:
     """Whoever sends on without waiting is refused 200 times a minute, and then closed."""
-    with RawLine(alice.server, alice.access_token) as line:
-        *answers, closing = _flood(line, chat_id)
-        assert line.close_code() == 1008
+    with RawWebSocket(alice.server, alice.access_token) as websocket:
+        *answers, closing = _flood(websocket, chat_id)
+        assert websocket.close_code() == 1008
     assert (closing["reason"], closing["reconnect_allowed"]) == ("rate_limited", True)
     refused = [answer for answer in answers if answer["type"] == "error"]
     assert len(refused) == 201
@@ -155,49 +155,51 @@ def test_a_flood_is_answered_rate_limited_and_closed_if_it_goes_on(alice: Person
     assert acked == list(range(1, len(acked) + 1)), "a refused send takes no sequence"
 
 
-def _flood(line: RawLine, chat_id: str) -> list[Json]:
+def _flood(websocket: RawWebSocket, chat_id: str) -> list[Json]:
     answers = list[Json]()
     while True:
-        line.send(*(_send(chat_id) for _ in range(40)))
+        websocket.send(*(_send(chat_id) for _ in range(40)))
         for _ in range(40):
-            answers.append(line.frame())
+            answers.append(websocket.frame())
             if answers[-1]["type"] == "connection_closing":
                 return answers
 
 
-def test_a_full_inbound_queue_is_answered_server_busy(alice: Person, chat_id: str) -> None:
+def test_a_full_inbound_queue_is_answered_server_busy(alice: User, chat_id: str) -> None:
     """The 101st question that waits for its answer is one too many; the hundred before it are answered."""
     too_many = 20
-    with RawLine(alice.server, alice.access_token) as line:
+    with RawWebSocket(alice.server, alice.access_token) as websocket:
         sync = {"type": "sync_request", "chat_id": chat_id, "last_acked_sequence": 0}
-        line.send(*({**sync, "request_id": f"r-{number}"} for number in range(limits.INBOUND_REQUESTS_MAX + too_many)))
-        answers = [line.frame() for _ in range(limits.INBOUND_REQUESTS_MAX + too_many)]
+        websocket.send(
+            *({**sync, "request_id": f"r-{number}"} for number in range(limits.INBOUND_REQUESTS_MAX + too_many))
+        )
+        answers = [websocket.frame() for _ in range(limits.INBOUND_REQUESTS_MAX + too_many)]
         refused = [answer for answer in answers if answer["type"] == "error"]
         assert [answer["request_id"] for answer in refused] == [f"r-{100 + number}" for number in range(too_many)]
         for error in refused:
             assert (error["code"], error["retryable"]) == ("SERVER_BUSY", True)
             assert error["retry_after_seconds"] == 1
-        line.send(sync)
-        assert line.frame()["type"] == "message_batch"
+        websocket.send(sync)
+        assert websocket.frame()["type"] == "message_batch"
 
 
 def test_a_chat_whose_counter_is_gone_is_answered_internal_error(tmp_path: Path) -> None:
     """An operator must repair that chat; the others go on, and the other chat's sends are not slowed."""
     data = tmp_path / "data"
     with serving(data) as server:
-        alice, bob = Person(server, ALICE), Person(server, BOB)
+        alice, bob = User(server, ALICE), User(server, BOB)
         broken, whole = alice.create_group(bob), alice.create_group(bob)
         assert server.stop() == 0
     asyncio.run(_lose_counter(data, broken))
     with serving(data) as server:
         alice.server = server
-        with alice.connect() as line:
+        with alice.connect() as websocket:
             for _ in range(10):  # more than it takes to open the breaker
-                line.post_send(broken, "anybody there?")
-                error = line.error()
+                websocket.post_send(broken, "anybody there?")
+                error = websocket.error()
                 assert (error["code"], error["retryable"]) == ("INTERNAL_ERROR", True)
                 assert (error["retry_after_seconds"], error["chat_id"]) == (60, broken)
-            assert line.send(whole, "here we are")["sequence"] == 1
+            assert websocket.send(whole, "here we are")["sequence"] == 1
         assert server.metric("durability_counter_corruption_total") >= 1
 
 
@@ -213,24 +215,24 @@ async def _lose_counter(data: Path, chat_id: str) -> None:
 @pytest.mark.parametrize(
     "headers",
     [
-        {"X_Device_ID": "my phone"},
+        {"X_Device_ID": "my device"},
         {"X_Device_ID": "550e8400-e29b-11d4-a716-446655440000"},
         {"Sec_WebSocket_Key": "short"},
     ],
 )
-def test_a_malformed_handshake_is_refused_with_400_invalid_request(alice: Person, headers: dict[str, str]) -> None:
-    reply = knock(alice.server, alice.access_token, **headers)
+def test_a_malformed_handshake_is_refused_with_400_invalid_request(alice: User, headers: dict[str, str]) -> None:
+    reply = try_handshake(alice.server, alice.access_token, **headers)
     assert (reply.status, reply.json["error"]) == (400, "invalid_request")
     assert set(reply.json) == {"error", "message", "details"}
 
 
-def test_an_unknown_version_is_refused_with_400_unsupported_version(alice: Person) -> None:
-    reply = knock(alice.server, alice.access_token, "/v2/ws")
+def test_an_unknown_version_is_refused_with_400_unsupported_version(alice: User) -> None:
+    reply = try_handshake(alice.server, alice.access_token, "/v2/ws")
     assert (reply.status, reply.json["error"]) == (400, "unsupported_version")
     assert reply.json["details"] == {"supported_versions": [1]}
 
 
-def test_a_bad_token_is_refused_with_401_invalid_token(server: ServerProcess, alice: Person) -> None:
+def test_a_bad_token_is_refused_with_401_invalid_token(server: ServerProcess, alice: User) -> None:
     kid, key = server_key(server.data)
     bad = forgeries(alice.access_token, kid=kid, public_pem=public_pem(key))
     bad = {name: token for name, token in bad.items() if _fits_a_header(token)}
@@ -238,12 +240,12 @@ def test_a_bad_token_is_refused_with_401_invalid_token(server: ServerProcess, al
     bad["expired"] = short_lived_token(server.data, alice, -1)
     bad["another scope"] = token_with(server.data, alice, scope="billing")
     for name, token in bad.items():
-        reply = knock(server, token)
+        reply = try_handshake(server, token)
         assert (reply.status, reply.json["error"]) == (401, "invalid_token"), name
         rest = request(server, "GET", "/api/v1/users/me", Authorization=f"Bearer {token}")
         assert (rest.status, rest.json["error"]["code"]) == (401, "UNAUTHORIZED"), name
-    assert knock(server, None).json["details"]["reason"] == "token_missing"
-    stolen = knock(server, alice.access_token, X_Device_ID=str(uuid.uuid4()))
+    assert try_handshake(server, None).json["details"]["reason"] == "token_missing"
+    stolen = try_handshake(server, alice.access_token, X_Device_ID=str(uuid.uuid4()))
     assert (stolen.status, stolen.json["error"]) == (401, "invalid_token")
     assert stolen.json["details"]["reason"] == "device_mismatch"
 
@@ -257,8 +259,8 @@ def test_too_many_handshakes_are_refused_with_429_rate_limited(tmp_path: Path) -
     """In an environment where the limits are not lifted."""
     with serving(tmp_path / "data", env="dev") as server:
         for _ in range(limits.ATTEMPTS_PER_ADDRESS_MAX):
-            assert knock(server, None).status == 401
-        reply = knock(server, None)
+            assert try_handshake(server, None).status == 401
+        reply = try_handshake(server, None)
     assert (reply.status, reply.json["error"]) == (429, "rate_limited")
     assert 1 <= reply.json["retry_after_seconds"] <= 60
     assert int(reply.headers["retry-after"]) == reply.json["retry_after_seconds"]
@@ -269,51 +271,51 @@ def test_too_many_handshakes_are_refused_with_429_rate_limited(tmp_path: Path) -
 
 def test_an_old_connection_is_closed_with_max_connection_age(tmp_path: Path) -> None:
     young = with_limits(tmp_path, CONNECTION_AGE_MAX_S=0.5, CONNECTION_AGE_JITTER_S=0.0)
-    with serving(tmp_path / "data", command=young) as server, Person(server, ALICE).connect() as line:
-        frame, code = line.closing()
+    with serving(tmp_path / "data", command=young) as server, User(server, ALICE).connect() as websocket:
+        frame, code = websocket.closing()
     assert (frame["reason"], frame["reconnect_allowed"], code) == ("max_connection_age", True, 1001)
 
 
 def test_a_half_open_socket_is_closed_with_idle_timeout(tmp_path: Path) -> None:
-    """A peer that takes what is sent and never says anything, as a phone that has lost its network."""
+    """A peer that takes what is sent and never says anything, as a device that has lost its network."""
     nervous = with_limits(tmp_path, PING_INTERVAL_S=2.5, PONG_TIMEOUT_S=2.0)
     with serving(tmp_path / "data", command=nervous) as server:
-        alice = Person(server, ALICE)
-        with RawLine(server, alice.access_token) as dead, Person(server, BOB).connect() as alive:
+        alice = User(server, ALICE)
+        with RawWebSocket(server, alice.access_token) as dead, User(server, BOB).connect() as alive:
             *_, closing = dead.frames()
             assert (closing["reason"], closing["reconnect_allowed"]) == ("idle_timeout", True)
             assert alive.is_usable(), "whoever answers pings stays"
         assert server.metric("gateway_connection_timeout_total") >= 1
 
 
-def test_a_client_that_asks_and_does_not_read_is_closed_with_load_shedding(alice: Person) -> None:
-    with RawLine(alice.server, alice.access_token) as line:
-        line.socket.sendall(framed(b'{"type":"heartbeat"}') * 2000)
-        *answers, closing = line.frames()
+def test_a_client_that_asks_and_does_not_read_is_closed_with_load_shedding(alice: User) -> None:
+    with RawWebSocket(alice.server, alice.access_token) as websocket:
+        websocket.socket.sendall(framed(b'{"type":"heartbeat"}') * 2000)
+        *answers, closing = websocket.frames()
     assert (closing["reason"], closing["reconnect_allowed"]) == ("load_shedding", True)
     assert {answer["type"] for answer in answers} <= {"heartbeat_ack"}
 
 
 def test_an_expired_token_is_answered_unauthorized_and_closed_with_token_expired(
-    server: ServerProcess, alice: Person
+    server: ServerProcess, alice: User
 ) -> None:
-    with Line(server, short_lived_token(server.data, alice, 2)) as line:
-        warning = line.error()
-        frame, code = line.closing()
+    with WebSocketClient(server, short_lived_token(server.data, alice, 2)) as websocket:
+        warning = websocket.error()
+        frame, code = websocket.closing()
     assert (warning["code"], warning["retryable"]) == ("UNAUTHORIZED", False)
     assert (frame["reason"], frame["reconnect_allowed"], code) == ("token_expired", True, 1008)
 
 
-def test_ten_bad_frames_are_closed_with_protocol_error(alice: Person, chat_id: str) -> None:
-    with alice.connect() as line:
+def test_ten_bad_frames_are_closed_with_protocol_error(alice: User, chat_id: str) -> None:
+    with alice.connect() as websocket:
         for _ in range(10):
-            line.socket.send("{")
-            assert line.error()["code"] == "INVALID_MESSAGE"
-        frame, code = line.closing()
+            websocket.socket.send("{")
+            assert websocket.error()["code"] == "INVALID_MESSAGE"
+        frame, code = websocket.closing()
     assert (frame["reason"], frame["reconnect_allowed"], code) == ("protocol_error", True, 1008)
 
 
-def test_a_second_connection_of_a_device_closes_the_first_with_duplicate_connection(alice: Person) -> None:
+def test_a_second_connection_of_a_device_closes_the_first_with_duplicate_connection(alice: User) -> None:
     with alice.connect() as first, alice.connect() as second:
         frame, code = first.closing()
         assert (frame["reason"], frame["reconnect_allowed"], code) == ("duplicate_connection", False, 1008)
@@ -328,10 +330,10 @@ def test_a_second_connection_of_a_device_closes_the_first_with_duplicate_connect
         (framed(b" " * 65_537, TEXT), 1009),
     ],
 )
-def test_what_is_not_text_ends_the_socket(alice: Person, data: bytes, code: int) -> None:
-    with RawLine(alice.server, alice.access_token) as line:
-        line.socket.sendall(data)
-        assert line.close_code() == code
+def test_what_is_not_text_ends_the_socket(alice: User, data: bytes, code: int) -> None:
+    with RawWebSocket(alice.server, alice.access_token) as websocket:
+        websocket.socket.sendall(data)
+        assert websocket.close_code() == code
     with alice.connect() as again:
         assert again.is_usable()
 

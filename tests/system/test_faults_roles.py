@@ -1,4 +1,4 @@
-"""One process of each role is killed, stands still or is restarted, while people write: the others carry on."""
+"""One process of each role is killed, stands still or is restarted, while users write: the others carry on."""
 
 import asyncio
 import signal
@@ -7,148 +7,161 @@ from collections.abc import Iterator
 import pytest
 
 from seriatim.domain import limits
-from tests.system.crowd import REFUSED_S, Crowd
+from tests.system.concurrent_writers import REFUSED_S, ConcurrentWriters
 from tests.system.deployment import Process
-from tests.system.fault_list import CROWDED, KILLED, RESTARTED, STOOD_STILL
-from tests.system.lines import BehindALine
-from tests.system.stage import Stage, staged
-from tests.system.storm import Storm
+from tests.system.fault_deployment import FaultDeployment, deploy_for_faults
+from tests.system.fault_list import CONCURRENT, KILLED, PAUSED, RESTARTED
+from tests.system.fault_run import FaultRun
+from tests.system.network_proxies import ProxiedDynamoDB
 
 pytestmark = pytest.mark.timeout(300)
 
 ROLES = ("gateway", "ingest", "fanout", "api")
 # Longer than whoever waits for it has patience: clients for a gateway and for REST, gateways for an ingest.
-STILL_S = {
+PAUSED_S = {
     "gateway": limits.CLIENT_SEND_UNANSWERED_S + 1,
     "ingest": limits.GRPC_PING_S * (limits.GRPC_PINGS_UNANSWERED_MAX + 2),
     "fanout": 5.0,
     "api": 3.0,
 }
-CROWDED_STILL_S = 8.0
+CONCURRENT_PAUSED_S = 8.0
 
 
 @pytest.fixture(scope="module")
-def staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Stage, BehindALine]]:
-    with staged(tmp_path_factory.mktemp("faults")) as (stage, _, dynamodb):
-        yield stage, dynamodb
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FaultDeployment, ProxiedDynamoDB]]:
+    with deploy_for_faults(tmp_path_factory.mktemp("faults")) as (fault_deployment, _, dynamodb):
+        yield fault_deployment, dynamodb
 
 
 @pytest.fixture
-def stage(staging: tuple[Stage, BehindALine]) -> Stage:
-    return staging[0]
+def fault_deployment(everything: tuple[FaultDeployment, ProxiedDynamoDB]) -> FaultDeployment:
+    return everything[0]
 
 
 @pytest.fixture
-def dynamodb(staging: tuple[Stage, BehindALine]) -> BehindALine:
-    return staging[1]
+def dynamodb(everything: tuple[FaultDeployment, ProxiedDynamoDB]) -> ProxiedDynamoDB:
+    return everything[1]
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_process_that_is_killed_loses_nothing_and_is_started_again(stage: Stage, role: str) -> None:
-    async with stage.enduring(KILLED[role]) as storm:
-        process = await _at_work(stage, storm, role)
-        storm.expect_restart(process)
+async def test_a_process_that_is_killed_loses_nothing_and_is_started_again(
+    fault_deployment: FaultDeployment, role: str
+) -> None:
+    async with fault_deployment.under_load(KILLED[role]) as run:
+        process = await _at_work(fault_deployment, run, role)
+        run.expect_restart(process)
         process.signal(signal.SIGKILL)
-        await _the_other_answers(stage, role)
+        await _the_other_answers(fault_deployment, role)
 
 
 @pytest.mark.parametrize("role", ROLES)
 async def test_a_process_that_stands_still_holds_nobody_up_for_long_and_wakes_up_harmless(
-    stage: Stage, role: str
+    fault_deployment: FaultDeployment, role: str
 ) -> None:
-    async with stage.enduring(STOOD_STILL[role]) as storm:
-        process = await _at_work(stage, storm, role)
+    async with fault_deployment.under_load(PAUSED[role]) as run:
+        process = await _at_work(fault_deployment, run, role)
         process.signal(signal.SIGSTOP)
         try:
-            await _the_other_answers(stage, role)
-            await asyncio.sleep(STILL_S[role])
+            await _the_other_answers(fault_deployment, role)
+            await asyncio.sleep(PAUSED_S[role])
         finally:
             process.signal(signal.SIGCONT)
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_process_that_is_told_to_stop_hands_over_its_work(stage: Stage, role: str) -> None:
-    async with stage.enduring(RESTARTED[role]) as storm:
-        process = await _at_work(stage, storm, role)
-        storm.expect_restart(process)
+async def test_a_process_that_is_told_to_stop_hands_over_its_work(fault_deployment: FaultDeployment, role: str) -> None:
+    async with fault_deployment.under_load(RESTARTED[role]) as run:
+        process = await _at_work(fault_deployment, run, role)
+        run.expect_restart(process)
         process.signal(signal.SIGTERM)
-        storm.over()
-        await _the_other_answers(stage, role)
+        run.mark_end()
+        await _the_other_answers(fault_deployment, role)
     assert [line for line in process.lines() if line["event"] == "stopped"], "it was told, and not cut"
     if role in ("ingest", "fanout"):
-        assert storm.talk.troubles == []
+        assert run.load.errors == []
 
 
 # --- H26: a fault of one ingest or one call refuses nothing that does not depend on it --------------------------------
 
 
 async def test_b2_an_ingest_killed_with_forty_sends_under_way_refuses_no_chat_of_the_other_for_a_second(
-    stage: Stage,
+    fault_deployment: FaultDeployment,
 ) -> None:
-    broken = stage.deployment.ingests[0]
-    async with stage.enduring(CROWDED["killed"]) as storm, Crowd(stage.deployment, broken) as crowd:
-        storm.expect_restart(broken)
-        storm.begins()
+    broken = fault_deployment.cluster.ingests[0]
+    async with (
+        fault_deployment.under_load(CONCURRENT["killed"]) as run,
+        ConcurrentWriters(fault_deployment.cluster, broken) as writers,
+    ):
+        run.expect_restart(broken)
+        run.mark_begin()
         broken.signal(signal.SIGSTOP)  # so that all of them are under way
-        await crowd.all_wait()
+        await writers.all_pending()
         broken.signal(signal.SIGKILL)
-        storm.over()
-        await crowd.calm_goes_on()
-        await crowd.all_wait()
-    assert crowd.calm_was_refused_s() <= REFUSED_S, crowd.calm_refusals
+        run.mark_end()
+        await writers.bystanders_progress()
+        await writers.all_pending()
+    assert writers.bystanders_refused_s() <= REFUSED_S, writers.bystander_refusals
 
 
 async def test_b2_an_ingest_that_stands_still_for_8_seconds_refuses_no_chat_of_the_other_for_a_second(
-    stage: Stage,
+    fault_deployment: FaultDeployment,
 ) -> None:
-    broken = stage.deployment.ingests[0]
-    async with stage.enduring(CROWDED["still"]) as storm, Crowd(stage.deployment, broken) as crowd:
-        storm.begins()
+    broken = fault_deployment.cluster.ingests[0]
+    async with (
+        fault_deployment.under_load(CONCURRENT["still"]) as run,
+        ConcurrentWriters(fault_deployment.cluster, broken) as writers,
+    ):
+        run.mark_begin()
         broken.signal(signal.SIGSTOP)
         try:
-            await asyncio.sleep(CROWDED_STILL_S)
+            await asyncio.sleep(CONCURRENT_PAUSED_S)
         finally:
             broken.signal(signal.SIGCONT)
-        storm.over()
-        await crowd.calm_goes_on()
-    assert crowd.calm_was_refused_s() <= REFUSED_S, crowd.calm_refusals
+        run.mark_end()
+        await writers.bystanders_progress()
+    assert writers.bystanders_refused_s() <= REFUSED_S, writers.bystander_refusals
 
 
-async def test_b2_one_reset_of_one_lookup_refuses_nothing(stage: Stage, dynamodb: BehindALine) -> None:
-    broken = stage.deployment.ingests[0]
-    async with stage.enduring(CROWDED["reset"]) as storm, Crowd(stage.deployment, broken) as crowd:
+async def test_b2_one_reset_of_one_lookup_refuses_nothing(
+    fault_deployment: FaultDeployment, dynamodb: ProxiedDynamoDB
+) -> None:
+    broken = fault_deployment.cluster.ingests[0]
+    async with (
+        fault_deployment.under_load(CONCURRENT["reset"]) as run,
+        ConcurrentWriters(fault_deployment.cluster, broken) as writers,
+    ):
         broken.signal(signal.SIGSTOP)  # for a moment, so that one lookup is about many drafts
         try:
-            await crowd.all_wait()
-            storm.begins()
-            was_reset = dynamodb.reset_one(b"BatchGetItem", crowd.chat_id.encode())
+            await writers.all_pending()
+            run.mark_begin()
+            was_reset = dynamodb.reset_one(b"BatchGetItem", writers.chat_id.encode())
         finally:
             broken.signal(signal.SIGCONT)
-        await storm.talk.until(was_reset, "a lookup of the crowd is reset")
-        storm.over()
-        await crowd.calm_goes_on()
-    assert crowd.calm_was_refused_s() <= REFUSED_S, crowd.calm_refusals
+        await run.load.until(was_reset, "a lookup of the writers is reset")
+        run.mark_end()
+        await writers.bystanders_progress()
+    assert writers.bystanders_refused_s() <= REFUSED_S, writers.bystander_refusals
 
 
-async def _at_work(stage: Stage, storm: Storm, role: str) -> Process:
-    """Of two, one that has something to do with this talk."""
+async def _at_work(fault_deployment: FaultDeployment, run: FaultRun, role: str) -> Process:
+    """Of two, one that has something to do with this load."""
     if role != "fanout":
-        return next(each for each in stage.deployment.all if each.role == role)
-    before = {each.name: _delivered(each) for each in stage.deployment.fanouts}
+        return next(each for each in fault_deployment.cluster.all if each.role == role)
+    before = {each.name: _delivered(each) for each in fault_deployment.cluster.fanouts}
     found: list[Process] = []
 
     def someone_works() -> bool:
-        found[:] = [each for each in stage.deployment.fanouts if _delivered(each) > before[each.name]]
+        found[:] = [each for each in fault_deployment.cluster.fanouts if _delivered(each) > before[each.name]]
         return bool(found)
 
-    await storm.talk.until(someone_works, "a fanout delivers something")
+    await run.load.until(someone_works, "a fanout delivers something")
     return found[0]
 
 
-async def _the_other_answers(stage: Stage, role: str) -> None:
+async def _the_other_answers(fault_deployment: FaultDeployment, role: str) -> None:
     """Of REST no client of ours knows a second address; a balancer before it would."""
     if role == "api":
-        assert await asyncio.to_thread(stage.rest_elsewhere) == 200
+        assert await asyncio.to_thread(fault_deployment.rest_elsewhere) == 200
 
 
 def _delivered(process: Process) -> float:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.people import Person, request
-from tests.system.phones import Phone, Refused, faults, same, signed_in
-from tests.system.server import ServerProcess, serving, until, with_limits
+from tests.system.devices import Device, Refused, faults, same, signed_in
+from tests.system.server_process import ServerProcess, serving, until, with_limits
+from tests.system.users import User, request
 
-PEOPLE = 4
+USERS = 4
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux: the limits of another process")
@@ -18,32 +18,32 @@ async def test_a_full_disk_refuses_sends_loses_nothing_and_works_again_once_ther
     """The breaker's pause is shortened: whoever waits half a minute in production waits a second here."""
     data = tmp_path / "data"
     with serving(data, command=with_limits(tmp_path, BREAKER_OPEN_S=1.0)) as server:
-        people = await signed_in(lambda number: Person(server, f"+4915100{number:06d}"), PEOPLE)
-        chat_id = await asyncio.to_thread(people[0].create_group, *people[1:])
-        phones = [Phone(each) for each in people]
-        await asyncio.gather(*(phone.connect() for phone in phones))
-        await asyncio.gather(*(phone.sync(chat_id) for phone in phones))
-        await asyncio.gather(*(phone.send(chat_id, f"before {number}") for number, phone in enumerate(phones)))
+        users = await signed_in(lambda number: User(server, f"+4915100{number:06d}"), USERS)
+        chat_id = await asyncio.to_thread(users[0].create_group, *users[1:])
+        devices = [Device(each) for each in users]
+        await asyncio.gather(*(device.connect() for device in devices))
+        await asyncio.gather(*(device.sync(chat_id) for device in devices))
+        await asyncio.gather(*(device.send(chat_id, f"before {number}") for number, device in enumerate(devices)))
         _fill(server)
-        refusals = await asyncio.gather(*(_refused(phone, chat_id) for phone in phones))
+        refusals = await asyncio.gather(*(_refused(device, chat_id) for device in devices))
         for error in [error for errors in refusals for error in errors]:
             assert (error["code"], error["retryable"]) == ("SERVICE_UNAVAILABLE", True)
-        await asyncio.to_thread(_check_rest, people[0])
+        await asyncio.to_thread(_check_rest, users[0])
         _make_room(server)
         await asyncio.to_thread(
             until, lambda: request(server, "GET", "/health/ready").status == 200, "the folder is open again"
         )
-        await asyncio.gather(*(_pay(phone, chat_id) for phone in phones))
-        await asyncio.gather(*(phone.send(chat_id, f"after {number}") for number, phone in enumerate(phones)))
-        history = [same(each) for each in await asyncio.to_thread(people[0].history, chat_id)]
-        await asyncio.gather(*(phone.has(len(history), chat_id) for phone in phones))
-        await asyncio.gather(*(phone.hang_up() for phone in phones))
+        await asyncio.gather(*(_pay(device, chat_id) for device in devices))
+        await asyncio.gather(*(device.send(chat_id, f"after {number}") for number, device in enumerate(devices)))
+        history = [same(each) for each in await asyncio.to_thread(users[0].history, chat_id)]
+        await asyncio.gather(*(device.has(len(history), chat_id) for device in devices))
+        await asyncio.gather(*(device.close() for device in devices))
         assert server.stop() == 0
     texts = sorted(each["content"] for each in history)
-    assert texts == sorted(f"{when} {number}" for when in ("before", "during", "after") for number in range(PEOPLE))
-    assert faults(phones) == []
-    for phone in phones:
-        assert phone.messages(chat_id) == history
+    assert texts == sorted(f"{when} {number}" for when in ("before", "during", "after") for number in range(USERS))
+    assert faults(devices) == []
+    for device in devices:
+        assert device.messages(chat_id) == history
 
 
 def _fill(server: ServerProcess) -> None:
@@ -57,40 +57,40 @@ def _make_room(server: ServerProcess) -> None:
     resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
 
 
-async def _refused(phone: Phone, chat_id: str) -> list[dict[str, object]]:
+async def _refused(device: Device, chat_id: str) -> list[dict[str, object]]:
     """One text, tried again as a client would: before it waits, and with the same id."""
     errors = list[dict[str, object]]()
-    number = phone.person.phone_number[-1]
+    number = device.user.phone_number[-1]
     for attempt in range(3):
         try:
-            await (phone.pay(chat_id) if attempt else phone.send(chat_id, f"during {number}"))
+            await (device.resend(chat_id) if attempt else device.send(chat_id, f"during {number}"))
             raise AssertionError("a send was acknowledged though nothing can be written")
         except Refused as refused:
             errors.append(refused.error)
     return errors
 
 
-async def _pay(phone: Phone, chat_id: str) -> None:
+async def _pay(device: Device, chat_id: str) -> None:
     """Until it is acknowledged, waiting as long as the server says."""
     async with asyncio.timeout(60):
-        while phone.owed[chat_id]:
+        while device.unacked[chat_id]:
             try:
-                await phone.pay(chat_id)
+                await device.resend(chat_id)
             except Refused as refused:
                 if refused.error["code"] != "SERVICE_UNAVAILABLE":
                     raise
                 await asyncio.sleep(refused.error.get("retry_after_seconds", 1))
 
 
-def _check_rest(person: Person) -> None:
+def _check_rest(user: User) -> None:
     """F12: refused at once, with a word on when to come back."""
-    other = person.user_id[:-1] + ("1" if person.user_id.endswith("0") else "0")
+    other = user.user_id[:-1] + ("1" if user.user_id.endswith("0") else "0")
     for method, path, body in (
         ("PATCH", "/users/me", {"display_name": "Ada"}),
         ("POST", "/chats", {"type": "group", "member_ids": [other]}),
     ):
-        reply = person.call(method, path, body)
+        reply = user.call(method, path, body)
         assert (reply.status, reply.json["error"]["code"]) == (503, "SERVICE_UNAVAILABLE"), reply.text
         assert int(reply.headers["retry-after"]) >= 1
-    assert request(person.server, "GET", "/health/ready").status == 503
-    assert request(person.server, "GET", "/health").status == 200
+    assert request(user.server, "GET", "/health/ready").status == 503
+    assert request(user.server, "GET", "/health").status == 200

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.fuzzing import Fuzzer
-from tests.system.people import Person
-from tests.system.raw_line import CLOSE, framed, handshake
-from tests.system.server import ServerProcess, serving, until
+from tests.system.frame_fuzzer import FrameFuzzer
+from tests.system.raw_websocket import CLOSE, framed, handshake
+from tests.system.server_process import ServerProcess, serving, until
+from tests.system.users import User
 
 FRAMES = 100_000
 WARM_UP = 20_000  # caches fill, the allocator takes what it needs
@@ -40,20 +40,20 @@ class Sent:
 @pytest.mark.timeout(300)
 async def test_a_hundred_thousand_fuzzed_frames_neither_crash_nor_leak(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as server:
-        people = await asyncio.to_thread(_people, server)
-        alice, bob = people[0], people[1]
-        carol = Person(server, "+4915199999999")
-        chats = (alice.create_group(*people[1:]), carol.create_group(bob), "chat_nowhere")
-        fuzzer, sent = Fuzzer(SEED, chats), Sent()
-        await _fuzz(server, people, fuzzer, sent, WARM_UP)
+        users = await asyncio.to_thread(_people, server)
+        alice, bob = users[0], users[1]
+        carol = User(server, "+4915199999999")
+        chats = (alice.create_group(*users[1:]), carol.create_group(bob), "chat_nowhere")
+        fuzzer, sent = FrameFuzzer(SEED, chats), Sent()
+        await _fuzz(server, users, fuzzer, sent, WARM_UP)
         warm = _resident_bytes(server)
-        await _fuzz(server, people, fuzzer, sent, FRAMES)
+        await _fuzz(server, users, fuzzer, sent, FRAMES)
         await asyncio.to_thread(until, lambda: server.metric("gateway_connections_active") == 0, "nobody is left")
         growth = _resident_bytes(server) - warm
-        dave = Person(server, "+4915188888888")  # in no chat of before, of which messages may still be on their way
-        with dave.connect() as line:
-            assert line.is_usable()
-            assert line.send(dave.create_group(bob), "still here")["type"] == "message_ack"
+        dave = User(server, "+4915188888888")  # in no chat of before, of which messages may still be on their way
+        with dave.connect() as websocket:
+            assert websocket.is_usable()
+            assert websocket.send(dave.create_group(bob), "still here")["type"] == "message_ack"
         assert [line for line in server.lines() if line["level"] in ("error", "critical")] == []
         assert server.stop() == 0
     assert sent.frames >= FRAMES
@@ -62,22 +62,22 @@ async def test_a_hundred_thousand_fuzzed_frames_neither_crash_nor_leak(tmp_path:
     assert set(sent.answers) >= MET, "the frames were no shots in the dark"
 
 
-async def _fuzz(server: ServerProcess, people: Sequence[Person], fuzzer: Fuzzer, sent: Sent, frames: int) -> None:
-    async def dial(person: Person) -> None:
+async def _fuzz(server: ServerProcess, users: Sequence[User], fuzzer: FrameFuzzer, sent: Sent, frames: int) -> None:
+    async def dial(user: User) -> None:
         while sent.frames < frames:
-            await _one_connection(server, person, fuzzer, sent)
+            await _one_connection(server, user, fuzzer, sent)
 
-    await asyncio.gather(*(dial(person) for person in people))
+    await asyncio.gather(*(dial(user) for user in users))
 
 
-async def _one_connection(server: ServerProcess, person: Person, fuzzer: Fuzzer, sent: Sent) -> None:
+async def _one_connection(server: ServerProcess, user: User, fuzzer: FrameFuzzer, sent: Sent) -> None:
     """Greeted, then all frames at once, then whatever ends it: the server, rubbish, a goodbye or a silent departure."""
     life = fuzzer.life(PER_CONNECTION_MAX)
     rubbish = fuzzer.rubbish() if fuzzer.chance() < RUBBISH_RATIO else b""
     reader, writer = await asyncio.open_connection(server.host, server.port, limit=2**24)
     try:
         async with asyncio.timeout(60):
-            writer.write(handshake(person.access_token))
+            writer.write(handshake(user.access_token))
             received = await reader.readuntil(b'"sync_limit_max":500}}')
             writer.write(b"".join(map(framed, life)) + framed(fuzzer.last(MARK)))
             received += await _read_until(reader, MARK, b'"type":"connection_closing"')
@@ -110,8 +110,8 @@ async def _read_until(reader: asyncio.StreamReader, *marks: bytes) -> bytes:
     return received
 
 
-def _people(server: ServerProcess) -> list[Person]:
-    return [Person(server, f"+4915100{number:06d}") for number in range(DIALLERS)]
+def _people(server: ServerProcess) -> list[User]:
+    return [User(server, f"+4915100{number:06d}") for number in range(DIALLERS)]
 
 
 def _resident_bytes(server: ServerProcess) -> int:

@@ -1,6 +1,6 @@
 """Two ingest processes write the same chats at once, because 15 % of the sends reach the wrong one.
 
-One story is told once on the real engines, and each test looks at one of its promises. What is sent is known: how much
+The run on the real engines is observed once, and each test checks one promise. What is sent is known: how much
 of it is misrouted depends on the seed alone.
 """
 
@@ -21,10 +21,10 @@ from seriatim.domain.sharding import partition
 from seriatim.engines.kafka.cluster import Cluster
 from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.event_log import MESSAGES
-from tests.system.crossing import Crossing, crossing, gateways
 from tests.system.deployment import Deployment, Process, deployed
-from tests.system.people import Person
-from tests.system.phones import Json, Phone, Refused, faults, same, signed_in
+from tests.system.devices import Device, Json, Refused, faults, same, signed_in
+from tests.system.misrouting_proxy import MisroutingProxy, gateways, misrouting_proxy
+from tests.system.users import User
 
 WRITERS, CHATS, MESSAGES_EACH = 24, 3, 30
 MISROUTED_SHARE, SEED = 0.15, 4
@@ -38,14 +38,14 @@ FILLED = "gateway_messages_filled_total"
 pytestmark = pytest.mark.timeout(300)
 
 
-class Device(Phone):
-    """A phone that counts what it is told, because once is the promise.
+class RecordingDevice(Device):
+    """A device that counts what it is told, because once is the promise.
 
     It is not content with an error: on a machine that does much else a request may run out of time.
     """
 
-    def __init__(self, person: Person) -> None:
-        super().__init__(person)
+    def __init__(self, user: User) -> None:
+        super().__init__(user)
         self.heard: Counter[tuple[str, int]] = Counter()  # message frames by chat and sequence
         self.own_heard = 0
         self.answers: dict[str, list[Json]] = {}  # acks by client_message_id
@@ -61,7 +61,7 @@ class Device(Phone):
     async def write(self, chat_id: str, content: str) -> None:
         """Until it is acknowledged."""
         key = str(uuid.uuid4())
-        self.owed.setdefault(chat_id, {})[key] = content
+        self.unacked.setdefault(chat_id, {})[key] = content
         while key not in self.answers:
             with suppress(Refused):
                 await self._transmit(chat_id, key, content)
@@ -70,7 +70,7 @@ class Device(Phone):
     async def write_twice(self, chat_id: str, content: str) -> None:
         """The impatient kind: the repetition is sent before an answer could come."""
         key = str(uuid.uuid4())
-        self.owed.setdefault(chat_id, {})[key] = content
+        self.unacked.setdefault(chat_id, {})[key] = content
         frame = {"type": "send_message", "chat_id": chat_id, "client_message_id": key, "content": content}
         while len(self.answers.get(key, ())) < 2:
             expected = self._settled(key) + 2
@@ -91,7 +91,7 @@ class Device(Phone):
         match frame["type"]:
             case "message":
                 self.heard[frame["chat_id"], frame["sequence"]] += 1
-                self.own_heard += frame["sender_id"] == self.person.user_id
+                self.own_heard += frame["sender_id"] == self.user.user_id
             case "message_ack":
                 self.answers.setdefault(frame["client_message_id"], []).append(frame)
             case "error":
@@ -103,8 +103,8 @@ class Device(Phone):
             super()._refused(error)
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
-    devices: Sequence[Device]
+class Observation(msgspec.Struct, frozen=True, kw_only=True):
+    devices: Sequence[RecordingDevice]
     chats: Sequence[str]
     twins_chat: str
     misrouted_share: float
@@ -135,45 +135,45 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
 
 
 @pytest.fixture(scope="module")
-def story(deployment: Deployment) -> Story:
-    return asyncio.run(tell(deployment))
+def observation(deployment: Deployment) -> Observation:
+    return asyncio.run(observe(deployment))
 
 
 # --- the promises -----------------------------------------------------------------------------------------------------
 
 
-def test_some_sends_were_misrouted_and_each_was_acknowledged_once(story: Story) -> None:
-    assert 0.12 <= story.misrouted_share <= 0.18
-    for device in story.devices:
-        assert [len(acks) for acks in device.answers_in(*story.chats)] == [1] * MESSAGES_EACH
-        assert not any(device.owed.values())
+def test_some_sends_were_misrouted_and_each_was_acknowledged_once(observation: Observation) -> None:
+    assert 0.12 <= observation.misrouted_share <= 0.18
+    for device in observation.devices:
+        assert [len(acks) for acks in device.answers_in(*observation.chats)] == [1] * MESSAGES_EACH
+        assert not any(device.unacked.values())
         assert {error["code"] for error in device.refusals} <= {"SERVICE_UNAVAILABLE"}
 
 
-def test_everyone_saw_every_message_in_the_order_of_the_history(story: Story) -> None:
-    assert faults(story.devices) == []
-    written = [each["client_message_id"] for chat_id in story.chats for each in story.histories[chat_id]]
+def test_everyone_saw_every_message_in_the_order_of_the_history(observation: Observation) -> None:
+    assert faults(observation.devices) == []
+    written = [each["client_message_id"] for chat_id in observation.chats for each in observation.histories[chat_id]]
     assert len(written) == len({*written}) == WRITERS * MESSAGES_EACH
-    for chat_id, history in story.histories.items():
-        for device in story.devices:
+    for chat_id, history in observation.histories.items():
+        for device in observation.devices:
             assert device.messages(chat_id) == history
 
 
-def test_nobody_was_sent_a_message_twice(story: Story) -> None:
-    for device in story.devices:
+def test_nobody_was_sent_a_message_twice(observation: Observation) -> None:
+    for device in observation.devices:
         assert {*device.heard.values()} == {1}
 
 
-def test_what_one_writer_wrote_after_an_acknowledgement_stands_after_it(story: Story) -> None:
-    for history in story.histories.values():
-        for device in story.devices:
-            own = [int(each["content"]) for each in history if each["sender_id"] == device.person.user_id]
+def test_what_one_writer_wrote_after_an_acknowledgement_stands_after_it(observation: Observation) -> None:
+    for history in observation.histories.values():
+        for device in observation.devices:
+            own = [int(each["content"]) for each in history if each["sender_id"] == device.user.user_id]
             assert own == sorted(own)
 
 
-def test_kafka_holds_repetitions_of_both_processes_and_first_appearances_are_in_order(story: Story) -> None:
-    for chat_id in story.chats:
-        events = story.events[chat_id]
+def test_kafka_holds_repetitions_of_both_processes_and_first_appearances_are_in_order(observation: Observation) -> None:
+    for chat_id in observation.chats:
+        events = observation.events[chat_id]
         firsts: dict[int, MessagePersisted] = {}
         for event in events:
             first = firsts.setdefault(event.message.sequence, event)
@@ -181,57 +181,63 @@ def test_kafka_holds_repetitions_of_both_processes_and_first_appearances_are_in_
         assert len(events) > len(firsts), "both published what one of them wrote"
         assert [*firsts] == sorted(firsts)
         assert [first.message.message_id for first in firsts.values()] == [
-            each["message_id"] for each in story.histories[chat_id]
+            each["message_id"] for each in observation.histories[chat_id]
         ]
         assert len({event.envelope.producer_id for event in events}) == 2
 
 
-def test_gateways_count_the_repetitions_that_they_drop(story: Story) -> None:
-    assert 0 < story.repeated_min <= story.repeated <= story.repeated_max
+def test_gateways_count_the_repetitions_that_they_drop(observation: Observation) -> None:
+    assert 0 < observation.repeated_min <= observation.repeated <= observation.repeated_max
 
 
-def test_a_send_repeated_through_the_other_process_at_once_is_one_message(story: Story) -> None:
-    for device in story.devices[:TWINS]:
-        [acks] = device.answers_in(story.twins_chat)
+def test_a_send_repeated_through_the_other_process_at_once_is_one_message(observation: Observation) -> None:
+    for device in observation.devices[:TWINS]:
+        [acks] = device.answers_in(observation.twins_chat)
         assert len(acks) >= 2
         assert sum(not ack["deduplicated"] for ack in acks) <= 1
         assert len({(ack["sequence"], ack["message_id"]) for ack in acks}) == 1
-    assert len(story.histories[story.twins_chat]) == TWINS
+    assert len(observation.histories[observation.twins_chat]) == TWINS
 
 
-def test_the_stores_keep_every_invariant(deployment: Deployment, story: Story) -> None:
+def test_the_stores_keep_every_invariant(deployment: Deployment, observation: Observation) -> None:
     checked = deployment.check()
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-# --- the story --------------------------------------------------------------------------------------------------------
+# --- the observation --------------------------------------------------------------------------------------------------
 
 
-async def tell(deployment: Deployment) -> Story:
+async def observe(deployment: Deployment) -> Observation:
     ingests = [f"127.0.0.1:{each.rpc_port}" for each in deployment.ingests]
-    async with crossing(ingests, seed=SEED, wrong_share=MISROUTED_SHARE) as (board, address):
+    async with misrouting_proxy(ingests, seed=SEED, wrong_share=MISROUTED_SHARE) as (proxy, address):
         directory = deployment.engines["SERIATIM_DIRECTORY"]
-        async with gateways(deployment.folder, address, directory, 2) as doors:
-            people = await signed_in(
-                lambda number: Person(deployment.api, f"+49151{7000 + number:08d}", gateway=doors[number % len(doors)]),
+        async with gateways(deployment.folder, address, directory, 2) as endpoints:
+            users = await signed_in(
+                lambda number: User(
+                    deployment.api, f"+49151{7000 + number:08d}", gateway=endpoints[number % len(endpoints)]
+                ),
                 WRITERS,
             )
-            groups = [await asyncio.to_thread(people[0].create_group, *people[1:]) for _ in range(CHATS + 1)]
-            devices = [Device(person) for person in people]
+            groups = [await asyncio.to_thread(users[0].create_group, *users[1:]) for _ in range(CHATS + 1)]
+            devices = [RecordingDevice(user) for user in users]
             await asyncio.gather(*(device.sync_all(groups) for device in devices))
-            return await _observed(deployment, doors, board, devices, groups)
+            return await _observed(deployment, endpoints, proxy, devices, groups)
 
 
 async def _observed(
-    deployment: Deployment, doors: Sequence[Process], board: Crossing, devices: Sequence[Device], groups: Sequence[str]
-) -> Story:
+    deployment: Deployment,
+    endpoints: Sequence[Process],
+    proxy: MisroutingProxy,
+    devices: Sequence[RecordingDevice],
+    groups: Sequence[str],
+) -> Observation:
     *chats, twins_chat = groups
     await asyncio.gather(*(_write(device, chat_id) for device in devices for chat_id in chats))
-    share = board.share
-    board.crosses = _the_second_time()
+    share = proxy.share
+    proxy.misroutes = _the_second_time()
     await asyncio.gather(*(device.write_twice(twins_chat, "0") for device in devices[:TWINS]))
     histories = {
-        chat_id: [same(each) for each in await asyncio.to_thread(devices[0].person.history, chat_id)]
+        chat_id: [same(each) for each in await asyncio.to_thread(devices[0].user.history, chat_id)]
         for chat_id in groups
     }
     await _until(
@@ -240,7 +246,7 @@ async def _observed(
         )
     )
     events = await asyncio.to_thread(_events, deployment.engines["SERIATIM_EVENTS"], groups)
-    story = Story(
+    observation = Observation(
         devices=devices,
         chats=chats,
         twins_chat=twins_chat,
@@ -250,15 +256,15 @@ async def _observed(
         # Fanout leaves out the connection that sent, if the event knows it.
         pushes=sum(len(devices) - bool(each.origin_connection_id) for of_chat in events.values() for each in of_chat),
     )
-    await _until(lambda: _sum(deployment.fanouts, PUSHED) >= story.pushes)
-    await _until(lambda: _sum(doors, REPEATED) >= story.repeated_min)
+    await _until(lambda: _sum(deployment.fanouts, PUSHED) >= observation.pushes)
+    await _until(lambda: _sum(endpoints, REPEATED) >= observation.repeated_min)
     counted = msgspec.structs.replace(
-        story,
+        observation,
         pushes=_sum(deployment.fanouts, PUSHED),
-        repeated=_sum(doors, REPEATED),
-        filled=_sum(doors, FILLED),
+        repeated=_sum(endpoints, REPEATED),
+        filled=_sum(endpoints, FILLED),
     )
-    await asyncio.gather(*(device.hang_up() for device in devices))
+    await asyncio.gather(*(device.close() for device in devices))
     return counted
 
 
@@ -269,7 +275,7 @@ async def _until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _write(device: Device, chat_id: str) -> None:
+async def _write(device: RecordingDevice, chat_id: str) -> None:
     for number in range(MESSAGES_EACH // CHATS):
         await device.write(chat_id, str(number))
 
@@ -277,11 +283,11 @@ async def _write(device: Device, chat_id: str) -> None:
 def _the_second_time() -> Callable[[Draft], bool]:
     seen: Counter[str] = Counter()
 
-    def crosses(draft: Draft) -> bool:
+    def misroutes(draft: Draft) -> bool:
         seen[draft.client_message_id] += 1
         return seen[draft.client_message_id] == 2
 
-    return crosses
+    return misroutes
 
 
 def _events(url: str, chats: Sequence[str]) -> Mapping[str, Sequence[MessagePersisted]]:

@@ -17,24 +17,24 @@ from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.server.lifecycle import ServerProcess
 from seriatim.runtime.wiring.assemble import assemble
 from seriatim.runtime.wiring.embedded import EmbeddedEngineSet
-from tests.system.people import ANSWER_S, Json, Person
-from tests.system.phones import Lost, Phone, faults, same, signed_in
+from tests.system.devices import Device, Lost, faults, same, signed_in
+from tests.system.users import ANSWER_S, Json, User
 
 ROUNDS = 20
-PEOPLE = 6
-EACH = 18  # messages per phone and round, retries included: within the burst of one connection
+USERS = 6
+EACH = 18  # messages per device and round, retries included: within the burst of one connection
 SEED = 20_260_201
 
 
 @dataclass
-class Here:
+class LocalEndpoint:
     """Where the server of this round listens."""
 
     host: str = "127.0.0.1"
     port: int = 0
 
 
-class Power:
+class PowerCut:
     """Takes the place of a disk's `sync`, and knows what is left when the power fails in the middle of one.
 
     That is what each log file held when the last sync that has ended began: no later byte is promised. RocksDB only
@@ -86,87 +86,87 @@ class Power:
 async def test_twenty_power_cuts_under_load_lose_nothing_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chance, here, data = random.Random(SEED), Here(), tmp_path / "data-0"
-    phones: list[Phone] = []
+    chance, endpoint, data = random.Random(SEED), LocalEndpoint(), tmp_path / "data-0"
+    devices: list[Device] = []
     chat_id, lost = "", list[int]()
     for number in range(ROUNDS):
         left = tmp_path / f"data-{number + 1}"
-        async with _serving(data, here) as server:
+        async with _serving(data, endpoint) as server:
             assert isinstance(server.engines, EmbeddedEngineSet)
-            power = Power(server.engines.folder)
-            monkeypatch.setattr(server.engines.folder.disk, "sync", power.sync)
-            if not phones:
-                people = await signed_in(lambda each: Person(here, f"+4915100{each:06d}"), PEOPLE)
-                chat_id = await asyncio.to_thread(people[0].create_group, *people[1:])
-                phones = [Phone(person) for person in people]
-            writing = asyncio.gather(*(_write(phone, chat_id, number) for phone in phones))
-            await _some_acks(phones, chance)
-            await power.fail_in_the_middle_of_a_sync()
+            power_cut = PowerCut(server.engines.folder)
+            monkeypatch.setattr(server.engines.folder.disk, "sync", power_cut.sync)
+            if not devices:
+                users = await signed_in(lambda each: User(endpoint, f"+4915100{each:06d}"), USERS)
+                chat_id = await asyncio.to_thread(users[0].create_group, *users[1:])
+                devices = [Device(user) for user in users]
+            writing = asyncio.gather(*(_write(device, chat_id, number) for device in devices))
+            await _some_acks(devices, chance)
+            await power_cut.fail_in_the_middle_of_a_sync()
             for _ in range(chance.randrange(50)):  # turns of the loop in which nothing may be promised any more
                 await asyncio.sleep(0)
-            # From here to the copy nothing is awaited: whatever a phone knows now must be left.
-            for phone in phones:
-                phone.unplug()
-            lost.append(power.cut(left, chance if number % 2 else None))
-            await asyncio.gather(*(phone.hang_up() for phone in phones))
+            # From this line to the copy nothing is awaited: whatever a device knows now must be left.
+            for device in devices:
+                device.ignore_incoming()
+            lost.append(power_cut.cut(left, chance if number % 2 else None))
+            await asyncio.gather(*(device.close() for device in devices))
             await writing
         shutil.rmtree(data)
         data = left
-        async with _serving(data, here):
-            history = [same(each) for each in await asyncio.to_thread(phones[0].person.history, chat_id)]
-        _check_known(phones, chat_id, history)
+        async with _serving(data, endpoint):
+            history = [same(each) for each in await asyncio.to_thread(devices[0].user.history, chat_id)]
+        _check_known(devices, chat_id, history)
     assert all(lost[::2]), "every cut took something with it"
-    async with _serving(data, here):
-        await asyncio.gather(*(_come_back(phone, chat_id) for phone in phones))
-        history = [same(each) for each in await asyncio.to_thread(phones[0].person.history, chat_id)]
-        await asyncio.gather(*(phone.hang_up() for phone in phones))
-    assert faults(phones) == []
-    for phone in phones:
-        assert phone.messages(chat_id) == history
-        assert phone.owed[chat_id] == {}
+    async with _serving(data, endpoint):
+        await asyncio.gather(*(_come_back(device, chat_id) for device in devices))
+        history = [same(each) for each in await asyncio.to_thread(devices[0].user.history, chat_id)]
+        await asyncio.gather(*(device.close() for device in devices))
+    assert faults(devices) == []
+    for device in devices:
+        assert device.messages(chat_id) == history
+        assert device.unacked[chat_id] == {}
 
 
 @asynccontextmanager
-async def _serving(data: Path, here: Here) -> AsyncIterator[ServerProcess]:
-    server = await assemble(Settings(env="test", port=0, internal="off", data=str(data)), instance="here")
+async def _serving(data: Path, endpoint: LocalEndpoint) -> AsyncIterator[ServerProcess]:
+    server = await assemble(Settings(env="test", port=0, internal="off", data=str(data)), instance="endpoint")
     try:
         public = (await server.start()).public
         assert public is not None
-        here.port = public.port
+        endpoint.port = public.port
         yield server
     finally:
         await server.close()
 
 
-async def _write(phone: Phone, chat_id: str, number: int) -> None:
-    owed = len(phone.owed.get(chat_id, {}))
+async def _write(device: Device, chat_id: str, number: int) -> None:
+    unacked = len(device.unacked.get(chat_id, {}))
     try:
-        await _come_back(phone, chat_id)
-        sends = [phone.send(chat_id, f"round {number}, {count}") for count in range(owed, EACH)]
+        await _come_back(device, chat_id)
+        sends = [device.send(chat_id, f"round {number}, {count}") for count in range(unacked, EACH)]
         for outcome in await asyncio.gather(*sends, return_exceptions=True):
             assert isinstance(outcome, dict | Lost), outcome
     except Lost:
         pass  # the power is off
 
 
-async def _come_back(phone: Phone, chat_id: str) -> None:
-    await phone.connect()
-    await phone.sync(chat_id)
-    await phone.pay(chat_id)
+async def _come_back(device: Device, chat_id: str) -> None:
+    await device.connect()
+    await device.sync(chat_id)
+    await device.resend(chat_id)
 
 
-async def _some_acks(phones: list[Phone], chance: random.Random) -> None:
-    enough = sum(len(phone.acks) for phone in phones) + chance.randrange(1, PEOPLE * EACH // 2)
+async def _some_acks(devices: list[Device], chance: random.Random) -> None:
+    enough = sum(len(device.acks) for device in devices) + chance.randrange(1, USERS * EACH // 2)
     async with asyncio.timeout(60):
-        while sum(len(phone.acks) for phone in phones) < enough:  # noqa: ASYNC110 - at any turn of the loop
+        while sum(len(device.acks) for device in devices) < enough:  # noqa: ASYNC110 - at any turn of the loop
             await asyncio.sleep(0)
 
 
-def _check_known(phones: list[Phone], chat_id: str, history: list[Json]) -> None:
+def _check_known(devices: list[Device], chat_id: str, history: list[Json]) -> None:
     """All that was acknowledged or shown to anybody is there, in its place, once."""
     by_sequence = {each["sequence"]: each for each in history}
     keys = [each["client_message_id"] for each in history]
     assert len(set(keys)) == len(keys)
-    for phone in phones:
-        for message in phone.messages(chat_id):
+    for device in devices:
+        for message in device.messages(chat_id):
             assert by_sequence.get(message["sequence"]) == message

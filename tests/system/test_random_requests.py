@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.system.people import ANSWER_S, request
-from tests.system.rest_world import RestWorld
-from tests.system.server import serving
+from tests.system.sample_data import SampleData
+from tests.system.server_process import serving
+from tests.system.users import ANSWER_S, request
 
 Json = Any
 
@@ -59,20 +59,20 @@ header_values = st.text(st.characters(max_codepoint=255, exclude_categories=["Cc
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestWorld]:
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SampleData]:
     with serving(tmp_path_factory.mktemp("pestered") / "data") as server:
-        yield RestWorld(server)
+        yield SampleData(server)
 
 
 @pytest.fixture(scope="module")
-def document(world: RestWorld) -> Json:
-    return request(world.server, "GET", "/api/v1/openapi.json").json
+def document(sample: SampleData) -> Json:
+    return request(sample.server, "GET", "/api/v1/openapi.json").json
 
 
 @settings(max_examples=400, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_random_json_for_any_operation_is_answered_as_documented(
-    world: RestWorld, document: Json, data: st.DataObject
+    sample: SampleData, document: Json, data: st.DataObject
 ) -> None:
     bodies = [(path, method) for path, method, each in _operations(document) if "requestBody" in each]
     path, method = data.draw(st.sampled_from(bodies), "operation")
@@ -80,13 +80,13 @@ def test_random_json_for_any_operation_is_answered_as_documented(
     known = st.fixed_dictionaries({}, optional=dict.fromkeys(_fields(operation, document), values))
     body = data.draw((known | values).map(lambda value: json.dumps(value).encode()) | broken | st.binary(), "body")
     media_type = data.draw(st.just("application/json") | media_types, "media type")
-    _ask(world, operation, method, _with_ids(path, world), body, {"Content-Type": media_type})
+    _ask(sample, operation, method, _with_ids(path, sample), body, {"Content-Type": media_type})
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_random_ids_and_queries_are_answered_as_documented(
-    world: RestWorld, document: Json, data: st.DataObject
+    sample: SampleData, document: Json, data: st.DataObject
 ) -> None:
     reads = [path for path, method, _ in _operations(document) if method == "get"]
     path = data.draw(st.sampled_from(reads), "path")
@@ -95,26 +95,31 @@ def test_random_ids_and_queries_are_answered_as_documented(
     pairs = data.draw(st.lists(st.tuples(st.sampled_from([*names, "other", ""]), query_values), max_size=4), "query")
     query = "&".join([f"{name}={text}" for name, text in pairs])
     some_id = data.draw(st.none() | ids, "id")
-    _ask(world, operation, "get", f"{_with_ids(path, world, some_id)}?{query}")
+    _ask(sample, operation, "get", f"{_with_ids(path, sample, some_id)}?{query}")
 
 
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
-def test_random_headers_are_answered_as_documented(world: RestWorld, document: Json, data: st.DataObject) -> None:
+def test_random_headers_are_answered_as_documented(sample: SampleData, document: Json, data: st.DataObject) -> None:
     operations = [(path, method) for path, method, _ in _operations(document) if not _ends_sessions(path, method)]
     path, method = data.draw(st.sampled_from(operations), "operation")
     names = ["Authorization", "X-Device-ID", "Idempotency-Key", "X-Request-ID", "X-Forwarded-For", "Origin", "Accept"]
     headers = data.draw(st.dictionaries(st.sampled_from(names), header_values, max_size=3), "headers")
-    _ask(world, document["paths"][path][method], method, _with_ids(path, world), b"{}", headers)
+    _ask(sample, document["paths"][path][method], method, _with_ids(path, sample), b"{}", headers)
 
 
 def _ask(
-    world: RestWorld, operation: Json, method: str, target: str, body: bytes = b"", headers: Json = MappingProxyType({})
+    sample: SampleData,
+    operation: Json,
+    method: str,
+    target: str,
+    body: bytes = b"",
+    headers: Json = MappingProxyType({}),
 ) -> None:
     """Fails for an answer that the document does not mention, or that has not the one shape of all errors."""
-    caller = world.newcomer() if target.endswith("/logout") else world.alice
+    caller = sample.newcomer() if target.endswith("/logout") else sample.alice
     sent = {"Authorization": f"Bearer {caller.access_token}", "Content-Type": "application/json", **headers}
-    connection = http.client.HTTPConnection(world.server.host, world.server.port, timeout=ANSWER_S)
+    connection = http.client.HTTPConnection(sample.server.host, sample.server.port, timeout=ANSWER_S)
     try:
         connection.request(method.upper(), target, body or None, sent)
         response = connection.getresponse()
@@ -143,6 +148,11 @@ def _fields(operation: Json, document: Json) -> list[str]:
     return list(document["components"]["schemas"][reference.rpartition("/")[2]]["properties"])
 
 
-def _with_ids(path: str, world: RestWorld, some_id: str | None = None) -> str:
-    real = {"chat_id": world.group, "user_id": world.bob.user_id, "message_id": world.message_ids[0], "sequence": "1"}
+def _with_ids(path: str, sample: SampleData, some_id: str | None = None) -> str:
+    real = {
+        "chat_id": sample.group,
+        "user_id": sample.bob.user_id,
+        "message_id": sample.message_ids[0],
+        "sequence": "1",
+    }
     return path.format_map(dict.fromkeys([*real, "session_id"], quote(some_id, safe="")) if some_id else real)

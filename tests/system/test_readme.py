@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.people import Json
-from tests.system.server import ServerProcess, clean_environment, serving
+from tests.system.server_process import ServerProcess, clean_environment, serving
+from tests.system.users import Json
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -94,7 +94,7 @@ def _until_both_heard(shell: "subprocess.Popen[str]") -> Iterator[Json]:
 
 
 def _here(text: str, server: ServerProcess) -> str:
-    """The port is another one, and the code is read from the console as a person would read it."""
+    """The port is another one, and the code is read from the console as a user would read it."""
     waiting = 'until grep -q one-time "$CONSOLE"; do sleep 0.05; done\nCODE=$(sed -n "s/^one-time.*: //p" "$CONSOLE")'
     return re.sub(r"^CODE=\d{6}$", waiting, text.replace("127.0.0.1:8080", f"127.0.0.1:{server.port}"), flags=re.M)
 

@@ -17,13 +17,13 @@ from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.event_log import MESSAGES
 from tests.support.real_redis import real_redis
 from tests.system.deployment import Deployment, Process, deployed
-from tests.system.people import Person
-from tests.system.phones import Lost, Phone, signed_in
-from tests.system.server import WAIT_S, until
-from tests.system.talk import Handset, Talk
+from tests.system.devices import Device, Lost, signed_in
+from tests.system.server_process import WAIT_S, until
+from tests.system.users import User
+from tests.system.write_load import RetryingDevice, WriteLoad
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_gateways.py"
-PEOPLE = 6
+USERS = 6
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -34,28 +34,30 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         yield running
 
 
-async def people_of(deployment: Deployment, first: int, count: int = PEOPLE) -> list[Person]:
+async def people_of(deployment: Deployment, first: int, count: int = USERS) -> list[User]:
     """Spread over the gateways."""
     gateways = deployment.gateways
     return await signed_in(
-        lambda number: Person(deployment.api, f"+49151{first + number:08d}", gateway=gateways[number % len(gateways)]),
+        lambda number: User(deployment.api, f"+49151{first + number:08d}", gateway=gateways[number % len(gateways)]),
         count,
     )
 
 
-async def chatting(deployment: Deployment, first: int) -> Talk:
+async def chatting(deployment: Deployment, first: int) -> WriteLoad:
     """Enter it. Who loses the own gateway goes to the other one."""
-    people = await people_of(deployment, first)
-    chat_id = await asyncio.to_thread(people[0].create_group, *people[1:])
+    users = await people_of(deployment, first)
+    chat_id = await asyncio.to_thread(users[0].create_group, *users[1:])
     gateways = [*deployment.gateways, *deployment.gateways]
-    return Talk([Handset(each, gateways[number % 2 :], [chat_id]) for number, each in enumerate(people)], [chat_id])
+    return WriteLoad(
+        [RetryingDevice(each, gateways[number % 2 :], [chat_id]) for number, each in enumerate(users)], [chat_id]
+    )
 
 
 async def test_a_message_crosses_two_gateways_and_everyone_sees_the_same(deployment: Deployment) -> None:
-    async with await chatting(deployment, 1000) as talk:
-        await talk.goes_on()
-    assert talk.troubles == []
-    await talk.agrees()
+    async with await chatting(deployment, 1000) as load:
+        await load.progress()
+    assert load.errors == []
+    await load.check_agreement()
 
 
 def test_the_example_of_the_walkthrough_says_what_the_page_says(deployment: Deployment) -> None:
@@ -89,9 +91,9 @@ async def test_each_process_is_ready_for_its_own_reasons_and_shows_its_own_metri
 
 
 async def test_after_traffic_the_numbers_of_each_role_have_moved(deployment: Deployment) -> None:
-    async with await chatting(deployment, 1500) as talk:
-        await talk.goes_on()
-    await talk.agrees()
+    async with await chatting(deployment, 1500) as load:
+        await load.progress()
+    await load.check_agreement()
     expected = {
         "gateway": ("gateway_connections_rate_total", "gateway_redis_available", "redis_connections_total"),
         "ingest": (
@@ -119,68 +121,68 @@ async def test_after_traffic_the_numbers_of_each_role_have_moved(deployment: Dep
 
 
 async def test_an_ingest_that_is_told_to_stop_under_load_costs_nobody_an_error(deployment: Deployment) -> None:
-    async with await chatting(deployment, 2000) as talk:
+    async with await chatting(deployment, 2000) as load:
         for ingest in deployment.ingests:
-            await talk.goes_on()
+            await load.progress()
             lives = ingest.lives()
             ingest.signal(signal.SIGTERM)
-            await talk.goes_on()
+            await load.progress()
             await _back(deployment, ingest, lives)
             assert [line for line in ingest.lines() if line["event"] == "stopped"], "it drained, and was not cut"
-        await talk.goes_on()
-    assert talk.troubles == []
-    await talk.agrees()
+        await load.progress()
+    assert load.errors == []
+    await load.check_agreement()
 
 
 async def test_an_ingest_that_is_killed_under_load_loses_nothing_that_was_acknowledged(deployment: Deployment) -> None:
-    async with await chatting(deployment, 3000) as talk:
+    async with await chatting(deployment, 3000) as load:
         for ingest in deployment.ingests:
-            await talk.goes_on()
+            await load.progress()
             lives = ingest.lives()
             ingest.signal(signal.SIGKILL)
-            await talk.goes_on()
+            await load.progress()
             await _back(deployment, ingest, lives)
-    assert set(talk.troubles) <= {"SERVICE_UNAVAILABLE"}
-    await talk.agrees()
+    assert set(load.errors) <= {"SERVICE_UNAVAILABLE"}
+    await load.check_agreement()
 
 
 async def test_a_killed_gateway_and_a_stopped_fanout_delay_messages_and_lose_none(deployment: Deployment) -> None:
-    async with await chatting(deployment, 4000) as talk:
+    async with await chatting(deployment, 4000) as load:
         for process, how in ((deployment.gateways[0], signal.SIGKILL), (deployment.fanouts[0], signal.SIGTERM)):
-            await talk.goes_on()
+            await load.progress()
             lives = process.lives()
             process.signal(how)
             await _back(deployment, process, lives)
-        await talk.goes_on()
-    await talk.agrees()
+        await load.progress()
+    await load.check_agreement()
 
 
 async def test_a_revoked_session_is_closed_on_its_gateway_and_refused_there_even_when_redis_forgot(
     deployment: Deployment,
 ) -> None:
     [ada] = await people_of(deployment, 5000, 1)
-    with ada.connect() as line:
+    with ada.connect() as websocket:
         assert ada.call("DELETE", f"/sessions/{ada.session_id}").status == 204
-        assert line.error()["code"] == "UNAUTHORIZED"
-        frame, code = line.closing()
+        assert websocket.error()["code"] == "UNAUTHORIZED"
+        frame, code = websocket.closing()
         assert (frame["reason"], code) == ("session_revoked", 1008)
     await asyncio.to_thread(real_redis().wipe)  # now only the authority knows, by way of an ingest
     await asyncio.to_thread(until, lambda: all(each.is_ready() for each in deployment.all), "all see Redis again")
-    phone = Phone(ada)
+    device = Device(ada)
     with pytest.raises(Lost, match="401"):
-        await phone.connect()
+        await device.connect()
 
 
 async def test_s35_a_record_that_cannot_be_read_becomes_a_dead_letter_in_kafka_and_its_partition_flows(
     deployment: Deployment,
 ) -> None:
-    async with await chatting(deployment, 6000) as talk:
-        await talk.goes_on()
+    async with await chatting(deployment, 6000) as load:
+        await load.progress()
         before = _sum(deployment.fanouts, "fanout_dlq_rate_total")
-        await asyncio.to_thread(_poison, deployment, talk.chats[0])
-        await talk.until(lambda: _sum(deployment.fanouts, "fanout_dlq_rate_total") == before + 1, "a dead letter")
-        await talk.goes_on()
-    await talk.agrees()
+        await asyncio.to_thread(_poison, deployment, load.chats[0])
+        await load.until(lambda: _sum(deployment.fanouts, "fanout_dlq_rate_total") == before + 1, "a dead letter")
+        await load.progress()
+    await load.check_agreement()
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------

@@ -16,10 +16,10 @@ from schemathesis.core.result import Ok
 from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.schemas import BaseSchema
 
-from tests.system.people import request
-from tests.system.rest_world import RestWorld
-from tests.system.sensible import AnyCase, make_sensible
-from tests.system.server import serving
+from tests.system.request_filler import AnyCase, fill_request
+from tests.system.sample_data import SampleData
+from tests.system.server_process import serving
+from tests.system.users import request
 
 Json = dict[str, Any]
 
@@ -82,39 +82,39 @@ LIES: dict[str, tuple[str, Callable[[Json], object], str]] = {
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RestWorld]:
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SampleData]:
     with serving(tmp_path_factory.mktemp("asked") / "data") as server:
-        yield RestWorld(server)
+        yield SampleData(server)
 
 
 @pytest.fixture
-def document(world: RestWorld) -> Json:
-    return closed(request(world.server, "GET", "/api/v1/openapi.json").json)
+def document(sample: SampleData) -> Json:
+    return closed(request(sample.server, "GET", "/api/v1/openapi.json").json)
 
 
 @pytest.mark.timeout(180)
 def test_whatever_is_asked_the_answer_is_a_documented_one(
-    world: RestWorld, document: Json, subtests: pytest.Subtests
+    sample: SampleData, document: Json, subtests: pytest.Subtests
 ) -> None:
     schema = schemathesis.openapi.from_dict(document, config=schemathesis.Config.from_dict(CONFIG))
     with requests.Session() as session:
-        asking = Asking(world, session)
+        asking = Asking(sample, session)
         for label, test in each_operation(schema, asking):
             with subtests.test(label):
                 test()
                 never = successes_of(document, label) - asking.seen[label]
                 assert not never, "never seen: the requests to this path are not sensible enough"
-    assert [line for line in world.server.lines() if line["level"] in ("error", "critical")] == []
+    assert [line for line in sample.server.lines() if line["level"] in ("error", "critical")] == []
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_document_that_says_anything_else_is_caught(world: RestWorld, document: Json, lie: str) -> None:
+def test_a_document_that_says_anything_else_is_caught(sample: SampleData, document: Json, lie: str) -> None:
     path, change, found = LIES[lie]
     change(document)
     document["paths"] = {path: document["paths"][path]}
     schema = schemathesis.openapi.from_dict(document, config=schemathesis.Config.from_dict(CONFIG))
     with requests.Session() as session:
-        tests = dict(each_operation(schema, Asking(world, session)))
+        tests = dict(each_operation(schema, Asking(sample, session)))
         with pytest.raises(FailureGroup, match=found):
             tests[f"GET {path}"]()
 
@@ -122,11 +122,11 @@ def test_a_document_that_says_anything_else_is_caught(world: RestWorld, document
 class Asking:
     """Sends what the tool makes up, and judges the answers. `seen` is every status, by operation."""
 
-    def __init__(self, world: RestWorld, session: requests.Session) -> None:
+    def __init__(self, sample: SampleData, session: requests.Session) -> None:
         self.seen: dict[str, set[int]] = defaultdict(set)
-        self._world = world
+        self._world = sample
         self._session = session
-        self._url = f"http://{world.server.host}:{world.server.port}"
+        self._url = f"http://{sample.server.host}:{sample.server.port}"
         checks.load_all_checks()
         self._checks = [
             checks.not_a_server_error,
@@ -143,7 +143,7 @@ class Asking:
         ]
 
     def __call__(self, case: AnyCase) -> None:
-        caller = make_sensible(case, self._world)
+        caller = fill_request(case, self._world)
         signed_in = "security" in case.operation.definition.raw
         headers = {"Authorization": f"Bearer {caller.access_token}"} if signed_in else None
         response = case.call_and_validate(

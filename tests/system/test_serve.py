@@ -13,8 +13,8 @@ import pytest
 from websockets.exceptions import ConnectionClosedOK
 
 from tests.support.metric_names import PRESENT
-from tests.system.people import ANSWER_S, Line, Person, request
-from tests.system.server import START_S, ServerProcess, command, serving, until
+from tests.system.server_process import START_S, ServerProcess, command, serving, until
+from tests.system.users import ANSWER_S, User, WebSocketClient, request
 
 ALICE, BOB = "+4915112345678", "+4915112345679"
 OTHERS = ("+4915112345611", "+4915112345622")  # who ask for a code, too
@@ -28,7 +28,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 def test_two_people_sign_in_and_one_receives_what_the_other_sends(server: ServerProcess) -> None:
-    alice, bob = Person(server, ALICE), Person(server, BOB)
+    alice, bob = User(server, ALICE), User(server, BOB)
     chat_id = alice.create_group(bob)
     with alice.connect() as sending, bob.connect() as receiving:
         receiving.sync(chat_id)
@@ -124,8 +124,8 @@ def test_a_user_added_while_the_server_runs_has_a_token_that_works_at_once(serve
     user_id, token = added.splitlines()
     me = request(server, "GET", "/api/v1/users/me", Authorization=f"Bearer {token}").data
     assert (me["user_id"], me["display_name"]) == (user_id, "Ada")
-    with Line(server, token) as line:
-        assert line.greeting["user_id"] == user_id
+    with WebSocketClient(server, token) as websocket:
+        assert websocket.greeting["user_id"] == user_id
 
 
 def test_a_user_added_without_a_server_is_there_when_it_starts(tmp_path: Path) -> None:
@@ -153,25 +153,25 @@ def test_only_the_owner_of_the_folder_may_talk_to_the_operators_socket(server: S
 
 
 @pytest.mark.parametrize(
-    ("phone", "name", "complaint"),
-    [("0151", "Ada", "a phone number is written like"), ("+4915112345678", " ", "a name has 1 to 64 characters")],
+    ("device", "name", "complaint"),
+    [("0151", "Ada", "a device number is written like"), ("+4915112345678", " ", "a name has 1 to 64 characters")],
 )
-def test_a_user_who_cannot_be_is_refused_in_one_line(tmp_path: Path, phone: str, name: str, complaint: str) -> None:
-    refused = command("user", "add", "--phone", phone, "--name", name, cwd=tmp_path)
+def test_a_user_who_cannot_be_is_refused_in_one_line(tmp_path: Path, device: str, name: str, complaint: str) -> None:
+    refused = command("user", "add", "--device", device, "--name", name, cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert complaint in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 
 def test_a_user_for_a_folder_that_is_not_there_is_refused_and_makes_none(tmp_path: Path) -> None:
-    refused = command("user", "add", "--phone", ALICE, "--name", "Ada", "--data", "typo", cwd=tmp_path)
+    refused = command("user", "add", "--device", ALICE, "--name", "Ada", "--data", "typo", cwd=tmp_path)
     assert refused.returncode == 2
     assert "there is no data folder typo" in refused.stderr
     assert not (tmp_path / "typo").exists()
 
 
-def _user_add(data: Path, phone: str, *flags: str) -> str:
-    done = command("user", "add", "--data", str(data), "--phone", phone, "--name", "Ada", *flags, cwd=data.parent)
+def _user_add(data: Path, device: str, *flags: str) -> str:
+    done = command("user", "add", "--data", str(data), "--device", device, "--name", "Ada", *flags, cwd=data.parent)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -182,13 +182,13 @@ def _user_add(data: Path, phone: str, *flags: str) -> str:
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_drains_clients_are_told_and_the_exit_code_is_0(tmp_path: Path, which: signal.Signals) -> None:
     with serving(tmp_path / "data") as server:
-        alice = Person(server, ALICE)
-        with alice.connect() as line:
+        alice = User(server, ALICE)
+        with alice.connect() as websocket:
             server.signal(which)
-            closing = line.receive("connection_closing")
+            closing = websocket.receive("connection_closing")
             assert closing["reason"] == "server_shutdown"
             with pytest.raises(ConnectionClosedOK) as closed:
-                line.socket.recv(timeout=ANSWER_S)
+                websocket.socket.recv(timeout=ANSWER_S)
             assert closed.value.rcvd is not None
             assert closed.value.rcvd.code == 1001
         assert server.wait() == 0
@@ -198,7 +198,7 @@ def test_a_signal_drains_clients_are_told_and_the_exit_code_is_0(tmp_path: Path,
 
 def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as server:
-        line = _deaf_socket(server, Person(server, ALICE).access_token)
+        line = _deaf_socket(server, User(server, ALICE).access_token)
         try:
             server.signal(signal.SIGTERM)
             server.wait_for_event("draining")
@@ -211,10 +211,10 @@ def test_a_second_signal_ends_at_once(tmp_path: Path) -> None:
 def test_what_was_acknowledged_survives_a_kill_and_the_chat_goes_on(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with serving(data) as server:
-        alice, bob = Person(server, ALICE), Person(server, BOB)
+        alice, bob = User(server, ALICE), User(server, BOB)
         chat_id = alice.create_group(bob)
-        with alice.connect() as line:
-            acks = [line.send(chat_id, f"number {number}") for number in range(5)]
+        with alice.connect() as websocket:
+            acks = [websocket.send(chat_id, f"number {number}") for number in range(5)]
             server.kill()
     with serving(data) as server:
         alice.server = bob.server = server
@@ -268,11 +268,11 @@ def test_no_token_code_text_or_phone_number_is_in_the_log_of_a_whole_run(tmp_pat
         for phone_number in (ALICE, *OTHERS):
             request(server, "POST", "/api/v1/auth/request-otp", {"phone_number": phone_number})
         codes = _printed_codes(server, 1 + len(OTHERS))
-        alice = Person(server, ALICE, otp=codes[ALICE[-2:]])
+        alice = User(server, ALICE, otp=codes[ALICE[-2:]])
         chat_id = _alone_with_bob(server, alice)
-        with Line(server, alice.access_token) as line:
-            line.send(chat_id, content)
-            line.post("send_message", chat_id=chat_id, content=content)
+        with WebSocketClient(server, alice.access_token) as websocket:
+            websocket.send(chat_id, content)
+            websocket.post("send_message", chat_id=chat_id, content=content)
         request(server, "GET", f"/v1/ws?token={alice.access_token}")
         request(
             server, "GET", f"/api/v1/chats?cursor={alice.access_token}", Authorization=f"Bearer {alice.access_token}x"
@@ -295,7 +295,7 @@ def test_no_token_code_text_or_phone_number_is_in_the_log_of_a_whole_run(tmp_pat
 
 
 def _printed_codes(server: ServerProcess, count: int) -> dict[str, str]:
-    """By the last two digits of the phone number, which are all that is printed of it."""
+    """By the last two digits of the device number, which are all that is printed of it."""
     found: dict[str, str] = {}
 
     def printed() -> bool:
@@ -306,7 +306,7 @@ def _printed_codes(server: ServerProcess, count: int) -> dict[str, str]:
     return found
 
 
-def _alone_with_bob(server: ServerProcess, alice: Person) -> str:
+def _alone_with_bob(server: ServerProcess, alice: User) -> str:
     bob = _user_add(server.data, BOB).strip()
     chat_id = alice.call("POST", "/chats", {"type": "direct", "member_ids": [bob]}).data["chat_id"]
     assert isinstance(chat_id, str)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from seriatim.domain import limits
-from tests.system.people import Person
-from tests.system.phones import Phone, faults, same, signed_in
-from tests.system.raw_line import RawLine
-from tests.system.server import ServerProcess, serving, until
+from tests.system.devices import Device, faults, same, signed_in
+from tests.system.raw_websocket import RawWebSocket
+from tests.system.server_process import ServerProcess, serving, until
+from tests.system.users import User
 
 Json = dict[str, Any]
 LITTLE = 4096  # bytes that the kernel takes for a client that does not read
@@ -22,19 +22,19 @@ WAVE = 5  # messages of each writer at a time: 300 for one reader, below its war
 
 @pytest.mark.timeout(240)
 async def test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and_closed(tmp_path: Path) -> None:
-    """Sixty people write to one, within their bursts; that one has two devices, and one of them stops reading."""
+    """Sixty users write to one, within their bursts; that one has two devices, and one of them stops reading."""
     writers_count, each, text = 60, limits.SEND_BURST_MAX, "x" * 4000
     total = writers_count * each
     with serving(tmp_path / "data", "--log-level", "debug") as server:
-        people = await signed_in(lambda number: Person(server, f"+4915100{number:06d}"), writers_count + 1)
-        popular, writers = people[0], people[1:]
-        second = await asyncio.to_thread(Person, server, popular.phone_number)
+        users = await signed_in(lambda number: User(server, f"+4915100{number:06d}"), writers_count + 1)
+        popular, writers = users[0], users[1:]
+        second = await asyncio.to_thread(User, server, popular.phone_number)
         chats = await asyncio.to_thread(_direct_chats, popular, writers)
-        healthy = Phone(second)
+        healthy = Device(second)
         await healthy.connect()
-        phones = [Phone(writer) for writer in writers]
-        await asyncio.gather(*(phone.connect() for phone in phones))
-        with RawLine(server, popular.access_token, receive_buffer=LITTLE) as slow:
+        devices = [Device(writer) for writer in writers]
+        await asyncio.gather(*(device.connect() for device in devices))
+        with RawWebSocket(server, popular.access_token, receive_buffer=LITTLE) as slow:
             for chat_id in chats:
                 await healthy.sync(chat_id)
                 slow.send({"type": "sync_request", "chat_id": chat_id, "last_acked_sequence": 0})
@@ -42,8 +42,8 @@ async def test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and
             acks = 0
             for wave in range(0, each, WAVE):  # few enough at a time that who reads never has much before it
                 sends = [
-                    phone.send(chat_id, f"{count}{text}")
-                    for phone, chat_id in zip(phones, chats, strict=True)
+                    device.send(chat_id, f"{count}{text}")
+                    for device, chat_id in zip(devices, chats, strict=True)
                     for count in range(wave, wave + WAVE)
                 ]
                 acks += len(await asyncio.gather(*sends))
@@ -62,52 +62,56 @@ async def test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and
             "more was written to it than there is room for"
         )
         _check_directions(closing["sync_from_sequence"], received, chats, each)
-        back = Phone(popular)
+        back = Device(popular)
         await back.connect()
         for chat_id in chats:
             await back.sync(chat_id)
             history = [same(message) for message in await asyncio.to_thread(popular.history, chat_id)]
             assert len(history) == each
             assert back.messages(chat_id) == history == healthy.messages(chat_id)
-        everyone = [healthy, back, *phones]
-        await asyncio.gather(*(phone.hang_up() for phone in everyone))
+        everyone = [healthy, back, *devices]
+        await asyncio.gather(*(device.close() for device in everyone))
         assert faults(everyone) == []
         assert server.metric("gateway_outbound_frames_max") == 0
 
 
 @pytest.mark.timeout(240)
 async def test_two_hundred_clients_that_stop_reading_cost_the_others_no_ack(tmp_path: Path) -> None:
-    """Forty people with five devices each, none of which reads, in one chat with sixty who write."""
-    deaf_people, devices, writers_count, burst, text = 40, 5, 60, limits.SEND_BURST_MAX, "x" * 1500
+    """Forty users with five devices each, none of which reads, in one chat with sixty who write."""
+    stalled_users, devices_each, writers_count, burst, text = 40, 5, 60, limits.SEND_BURST_MAX, "x" * 1500
     with serving(tmp_path / "data") as server, ExitStack() as stack:
-        deaf = await signed_in(
-            lambda number: Person(server, f"+4915200{number % deaf_people:06d}"), deaf_people * devices
+        stalled = await signed_in(
+            lambda number: User(server, f"+4915200{number % stalled_users:06d}"), stalled_users * devices_each
         )
-        people = await signed_in(lambda number: Person(server, f"+4915100{number:06d}"), writers_count)
-        chat_id = await asyncio.to_thread(people[0].create_group, *people[1:], *deaf[:deaf_people])
-        lines = [stack.enter_context(RawLine(server, each.access_token, receive_buffer=LITTLE)) for each in deaf]
-        phones = [Phone(person) for person in people]
-        await asyncio.gather(*(phone.connect() for phone in phones))
-        for line in lines:
-            line.send({"type": "sync_request", "chat_id": chat_id, "last_acked_sequence": 0})
-            assert line.frame()["type"] == "message_batch"
-        await asyncio.gather(*(phone.sync(chat_id) for phone in phones))
-        acks = await asyncio.gather(*(_write(phone, chat_id, [f"{n}{text}" for n in range(burst)]) for phone in phones))
+        users = await signed_in(lambda number: User(server, f"+4915100{number:06d}"), writers_count)
+        chat_id = await asyncio.to_thread(users[0].create_group, *users[1:], *stalled[:stalled_users])
+        websockets = [
+            stack.enter_context(RawWebSocket(server, each.access_token, receive_buffer=LITTLE)) for each in stalled
+        ]
+        devices = [Device(user) for user in users]
+        await asyncio.gather(*(device.connect() for device in devices))
+        for websocket in websockets:
+            websocket.send({"type": "sync_request", "chat_id": chat_id, "last_acked_sequence": 0})
+            assert websocket.frame()["type"] == "message_batch"
+        await asyncio.gather(*(device.sync(chat_id) for device in devices))
+        acks = await asyncio.gather(
+            *(_write(device, chat_id, [f"{n}{text}" for n in range(burst)]) for device in devices)
+        )
         assert sum(acks) == writers_count * burst
-        await asyncio.gather(*(phone.has(sum(acks), chat_id) for phone in phones))
-        assert await asyncio.to_thread(_fullest_until_closed, server, len(lines)) <= limits.OUTBOUND_FRAMES_MAX
-        await asyncio.gather(*(phone.hang_up() for phone in phones))
+        await asyncio.gather(*(device.has(sum(acks), chat_id) for device in devices))
+        assert await asyncio.to_thread(_fullest_until_closed, server, len(websockets)) <= limits.OUTBOUND_FRAMES_MAX
+        await asyncio.gather(*(device.close() for device in devices))
         stack.close()
-        assert faults(phones) == []
+        assert faults(devices) == []
         await asyncio.to_thread(until, lambda: server.metric("gateway_connections_active") == 0, "nobody is left")
 
 
-async def _write(phone: Phone, chat_id: str, texts: list[str]) -> int:
+async def _write(device: Device, chat_id: str, texts: list[str]) -> int:
     """One after the other; returns how many were acknowledged."""
-    return len([await phone.send(chat_id, text) for text in texts])
+    return len([await device.send(chat_id, text) for text in texts])
 
 
-def _direct_chats(popular: Person, writers: list[Person]) -> list[str]:
+def _direct_chats(popular: User, writers: list[User]) -> list[str]:
     bodies = [{"type": "direct", "member_ids": [writer.user_id]} for writer in writers]
     return [popular.call("POST", "/chats", body).data["chat_id"] for body in bodies]
 
@@ -124,7 +128,7 @@ def _fullest_until_closed(server: ServerProcess, count: int) -> float:
     return max(seen)
 
 
-def _read_to_the_end(slow: RawLine) -> tuple[list[Json], list[Json], Json, int]:
+def _read_to_the_end(slow: RawWebSocket) -> tuple[list[Json], list[Json], Json, int]:
     """Messages, warnings, the closing, and the code of the close."""
     received, warnings = list[Json](), list[Json]()
     while True:
@@ -148,7 +152,7 @@ def _grace_s(server: ServerProcess) -> float:
 
 
 def _check_directions(sync_from: dict[str, int], received: list[Json], chats: list[str], each: int) -> None:
-    """For each chat that is owed something: from where to sync, so that nothing is left out or sent for nothing."""
+    """For each chat with unsent messages: from where to sync, so that nothing is left out or sent for nothing."""
     got: dict[str, list[int]] = {chat_id: [] for chat_id in chats}
     for message in received:
         got[message["chat_id"]].append(message["sequence"])

@@ -19,8 +19,8 @@ from cryptography.x509.oid import NameOID
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.engines.redis.client import RedisClient
-from tests.support.cut_line import CutLine
 from tests.support.real_redis import ask, client_of, until, until_it_answers
+from tests.support.tcp_proxy import TcpProxy
 from tools.engines.ports import spare_port
 from tools.engines.redis import Redis
 
@@ -28,7 +28,7 @@ SOON_S = 5.0
 
 
 async def test_answers_find_their_callers_however_many_share_the_connection(redis: Redis) -> None:
-    async with line_and_client(redis) as (line, client):
+    async with proxy_and_client(redis) as (proxy, client):
 
         async def echo(number: int) -> None:
             texts = [f"{number}-{part}" for part in range(number % 7)]
@@ -36,31 +36,31 @@ async def test_answers_find_their_callers_however_many_share_the_connection(redi
             assert replies == [text.encode() for text in texts]
 
         await asyncio.gather(*(echo(number) for number in range(300)))
-        assert line.attempts == 1
+        assert proxy.attempts == 1
 
 
 async def test_what_is_called_in_one_turn_leaves_in_one_write(redis: Redis) -> None:
-    async with line_and_client(redis) as (line, client):
+    async with proxy_and_client(redis) as (proxy, client):
         await client.ping(timeout_s=SOON_S)
-        before = line.chunks_sent
+        before = proxy.chunks_sent
         await asyncio.gather(*(client.ping(timeout_s=SOON_S) for _ in range(100)))
-        assert line.chunks_sent == before + 1
+        assert proxy.chunks_sent == before + 1
 
 
 async def test_a_caller_that_gives_up_leaves_its_answer_to_nobody(redis: Redis) -> None:
-    async with line_and_client(redis) as (line, client):
+    async with proxy_and_client(redis) as (proxy, client):
         await client.ping(timeout_s=SOON_S)
-        line.deafen()
+        proxy.stall()
         impatient = asyncio.create_task(client.call([("ECHO", "mine")], timeout_s=0.05))
         cancelled = asyncio.create_task(client.call([("ECHO", "also mine"), ("PING",)], timeout_s=SOON_S))
         patient = asyncio.create_task(client.call([("ECHO", "yours")], timeout_s=SOON_S))
         with pytest.raises(OutcomeUnknown):
             await impatient
         cancelled.cancel()
-        line.hear()
+        proxy.resume()
         assert await patient == [b"yours"]
         assert await client.call([("ECHO", "next")], timeout_s=SOON_S) == [b"next"]
-        assert line.attempts == 1
+        assert proxy.attempts == 1
 
 
 async def test_a_refusal_is_for_the_one_who_asked_and_tells_nothing_of_what_was_sent(redis: Redis) -> None:
@@ -103,31 +103,31 @@ async def test_who_owes_an_answer_for_too_long_is_left_for_a_new_connection(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REDIS_SILENCE_S", 0.1)
-    async with line_and_client(redis) as (line, client):
+    async with proxy_and_client(redis) as (proxy, client):
         await client.ping(timeout_s=SOON_S)
-        line.deafen()
+        proxy.stall()
         also_waiting = asyncio.create_task(client.call([("ECHO", "a")], timeout_s=60))
         with pytest.raises(OutcomeUnknown):
             await client.ping(timeout_s=0.2)
         with pytest.raises(OutcomeUnknown):
             await also_waiting
-        line.hear()
+        proxy.resume()
         await client.ping(timeout_s=SOON_S)
-        assert line.attempts == 2
+        assert proxy.attempts == 2
 
 
 async def test_a_slow_answer_to_one_is_no_reason_to_leave_a_server_that_answers_others(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REDIS_SILENCE_S", 0.5)
-    async with line_and_client(redis) as (line, client):
+    async with proxy_and_client(redis) as (proxy, client):
         await client.ping(timeout_s=SOON_S)
-        line.deafen()
+        proxy.stall()
         with pytest.raises(OutcomeUnknown):
             await client.ping(timeout_s=0.05)
-        line.hear()
+        proxy.resume()
         await client.ping(timeout_s=SOON_S)
-        assert line.attempts == 1
+        assert proxy.attempts == 1
 
 
 async def test_a_killed_redis_fails_at_once_and_is_used_again_when_it_is_back(redis: Redis) -> None:
@@ -150,31 +150,31 @@ async def test_a_killed_redis_fails_at_once_and_is_used_again_when_it_is_back(re
 
 async def test_while_redis_is_away_not_every_call_dials(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REDIS_REDIAL_S", 60)
-    async with line_and_client(redis) as (line, client):
-        line.cut()
+    async with proxy_and_client(redis) as (proxy, client):
+        proxy.cut()
         for _ in range(20):
             with pytest.raises(ServiceUnavailable):
                 await client.ping(timeout_s=SOON_S)
-        assert line.attempts == 1
+        assert proxy.attempts == 1
 
 
 async def test_a_caller_that_does_not_wait_for_the_dial_leaves_it_to_the_others(redis: Redis) -> None:
-    async with line_and_client(redis) as (line, client):
-        line.deafen()
+    async with proxy_and_client(redis) as (proxy, client):
+        proxy.stall()
         patient = asyncio.create_task(client.ping(timeout_s=SOON_S))
         cancelled = asyncio.create_task(client.ping(timeout_s=SOON_S))
         with pytest.raises(OutcomeUnknown):
             await client.ping(timeout_s=0.05)
         cancelled.cancel()
-        line.hear()
+        proxy.resume()
         await patient
-        assert line.attempts == 1
+        assert proxy.attempts == 1
 
 
 async def test_a_dial_that_takes_too_long_is_given_up(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REDIS_DIAL_S", 0.1)
-    async with line_and_client(redis) as (line, client):
-        line.deafen()
+    async with proxy_and_client(redis) as (proxy, client):
+        proxy.stall()
         with pytest.raises(ServiceUnavailable):
             await client.ping(timeout_s=60)
 
@@ -183,15 +183,15 @@ async def test_what_finds_too_much_waiting_is_refused_and_never_sent(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REDIS_WAITING_COMMANDS_MAX", 10)
-    async with line_and_client(redis) as (line, client):
+    async with proxy_and_client(redis) as (proxy, client):
         await client.ping(timeout_s=SOON_S)
-        line.deafen()
+        proxy.stall()
         waiting = asyncio.create_task(client.call([("SET", f"a{each}", "1") for each in range(9)], timeout_s=SOON_S))
         await asyncio.sleep(0)
         with pytest.raises(ServiceUnavailable) as refused:
             await client.call([("SET", "b1", "1"), ("SET", "b2", "1")], timeout_s=SOON_S)
         assert not isinstance(refused.value, OutcomeUnknown)
-        line.hear()
+        proxy.resume()
         await waiting
         assert await ask(client, "DBSIZE") == 9
 
@@ -209,8 +209,8 @@ async def test_closing_ends_what_waits_and_whoever_comes_later_is_refused(redis:
 
 
 async def test_closing_does_not_wait_for_a_dial(redis: Redis) -> None:
-    async with line_and_client(redis) as (line, client):
-        line.deafen()
+    async with proxy_and_client(redis) as (proxy, client):
+        proxy.stall()
         waiting = asyncio.create_task(client.ping(timeout_s=60))
         await asyncio.sleep(0.01)
         await asyncio.wait_for(client.close(), 1)
@@ -272,16 +272,16 @@ async def test_tls_is_spoken_with_a_server_that_proves_its_name(redis: Redis, tm
 
 def test_it_works_on_the_event_loop_that_servers_run_on(redis: Redis) -> None:
     async def converse() -> None:
-        async with line_and_client(redis) as (line, client):
+        async with proxy_and_client(redis) as (proxy, client):
             replies = await asyncio.gather(*(ask(client, "ECHO", str(each)) for each in range(100)))
             assert replies == [str(each).encode() for each in range(100)]
-            line.deafen()
+            proxy.stall()
             with pytest.raises(OutcomeUnknown):
                 await client.ping(timeout_s=0.05)
-            line.hear()
-            line.cut()
+            proxy.resume()
+            proxy.cut()
             await until(lambda: not client.is_connected)
-            line.mend()
+            proxy.restore()
             await until_it_answers(client)
 
     uvloop.run(asyncio.wait_for(converse(), SOON_S))
@@ -311,6 +311,6 @@ def make_certificate(folder: Path) -> Path:
 
 
 @asynccontextmanager
-async def line_and_client(redis: Redis) -> AsyncIterator[tuple[CutLine, RedisClient]]:
-    async with CutLine(redis.port) as line, client_of(f"redis://127.0.0.1:{line.port}") as client:
-        yield line, client
+async def proxy_and_client(redis: Redis) -> AsyncIterator[tuple[TcpProxy, RedisClient]]:
+    async with TcpProxy(redis.port) as proxy, client_of(f"redis://127.0.0.1:{proxy.port}") as client:
+        yield proxy, client

@@ -17,8 +17,8 @@ from seriatim.engines.redis.dial import RedisDialer
 from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
 from seriatim.engines.redis.push_envelope import MalformedEnvelope, decode_envelope, encode_envelope
 from seriatim.ports.push import CloseOrder, MessageDelivery, PushEnvelope
-from tests.support.cut_line import CutLine
 from tests.support.real_redis import ask, client_of, until, until_it_answers
+from tests.support.tcp_proxy import TcpProxy
 from tools.engines.redis import Redis
 
 SOON_S = 5.0
@@ -168,19 +168,19 @@ async def test_a_paused_redis_keeps_a_publisher_no_longer_than_its_time_and_lose
 async def test_a_line_that_went_dead_without_a_word_is_noticed(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REDIS_PING_S", 0.05)
     monkeypatch.setattr(limits, "REDIS_DEAF_S", 0.3)
-    async with CutLine(redis.port) as line, subscribed(line.port) as (_, inbox):
-        line.deafen()
+    async with TcpProxy(redis.port) as proxy, subscribed(proxy.port) as (_, inbox):
+        proxy.stall()
         await until(lambda: inbox.heard == ["interrupted"])
-        line.hear()
+        proxy.resume()
         await until(lambda: inbox.heard == ["interrupted", "resumed"])
 
 
 async def test_a_quiet_night_is_no_interruption(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REDIS_PING_S", 0.05)
     monkeypatch.setattr(limits, "REDIS_DEAF_S", 0.5)
-    async with CutLine(redis.port) as line, subscribed(line.port) as (_, inbox):
-        before = line.chunks_sent
-        await until(lambda: line.chunks_sent - before >= 20)
+    async with TcpProxy(redis.port) as proxy, subscribed(proxy.port) as (_, inbox):
+        before = proxy.chunks_sent
+        await until(lambda: proxy.chunks_sent - before >= 20)
         assert inbox.heard == []
 
 
@@ -220,12 +220,12 @@ async def test_a_subscription_that_fails_to_stand_says_why(redis: Redis) -> None
 
 
 async def test_subscribing_again_while_broken_waits_for_the_same_subscription(redis: Redis) -> None:
-    async with CutLine(redis.port) as line, subscribed(line.port) as (subscriber, inbox):
-        line.cut()
+    async with TcpProxy(redis.port) as proxy, subscribed(proxy.port) as (subscriber, inbox):
+        proxy.cut()
         await until(lambda: inbox.heard == ["interrupted"])
         with pytest.raises(OutcomeUnknown):
             await subscriber.subscribe("gw_1", inbox, timeout_s=0.05)
-        line.mend()
+        proxy.restore()
         await subscriber.subscribe("gw_1", inbox, timeout_s=SOON_S)
         async with client_of(redis.url) as client:
             assert await ask(client, "PUBLISH", CHANNEL, encode_envelope(delivery(1))) == 1

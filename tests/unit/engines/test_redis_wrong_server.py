@@ -16,8 +16,8 @@ from seriatim.engines.redis.dial import RedisDialer
 from seriatim.engines.redis.directory import RedisDirectory
 from seriatim.engines.redis.push import RedisPush, RedisPushSubscriber
 from seriatim.ports.push import CloseOrder, PushEnvelope
-from tests.support.cut_line import CutLine
 from tests.support.real_redis import FAILOVER_S, Shard, ask, client_of, replicate, until
+from tests.support.tcp_proxy import TcpProxy
 from tools.engines.ports import HOST
 from tools.engines.redis import Redis
 
@@ -46,21 +46,21 @@ def replica(tmp_path: Path, redis: Redis) -> Iterator[Redis]:
 
 
 @pytest.fixture
-async def line(redis: Redis) -> AsyncIterator[CutLine]:
+async def proxy(redis: Redis) -> AsyncIterator[TcpProxy]:
     """An address that leads to the primary, whichever server that is, as a name of a managed Redis does."""
-    async with CutLine(redis.port) as opened:
+    async with TcpProxy(redis.port) as opened:
         yield opened
 
 
 @pytest.fixture
-async def publisher(line: CutLine) -> AsyncIterator[RedisClient]:
-    async with client_of(f"redis://{HOST}:{line.port}") as opened:
+async def publisher(proxy: TcpProxy) -> AsyncIterator[RedisClient]:
+    async with client_of(f"redis://{HOST}:{proxy.port}") as opened:
         yield opened
 
 
 @pytest.fixture
-async def subscriber(line: CutLine) -> AsyncIterator[RedisPushSubscriber]:
-    opened = RedisPushSubscriber(RedisDialer(RedisAddress.parse(f"redis://{HOST}:{line.port}")), SystemClock())
+async def subscriber(proxy: TcpProxy) -> AsyncIterator[RedisPushSubscriber]:
+    opened = RedisPushSubscriber(RedisDialer(RedisAddress.parse(f"redis://{HOST}:{proxy.port}")), SystemClock())
     yield opened
     await opened.close()
 
@@ -73,11 +73,11 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hurried")
 async def test_b4_a_publisher_leaves_a_redis_that_was_demoted_and_reaches_who_listens_at_the_new_primary(
-    redis: Redis, replica: Redis, line: CutLine, publisher: RedisClient, subscriber: RedisPushSubscriber
+    redis: Redis, replica: Redis, proxy: TcpProxy, publisher: RedisClient, subscriber: RedisPushSubscriber
 ) -> None:
     await replicate(redis, replica)
     await publisher.ping(timeout_s=SOON_S)
-    await fail_over(redis, replica, line)
+    await fail_over(redis, replica, proxy)
     inbox = Inbox()
     await subscriber.subscribe("gw_1", inbox, timeout_s=SOON_S)
     assert await published(publisher)
@@ -86,12 +86,12 @@ async def test_b4_a_publisher_leaves_a_redis_that_was_demoted_and_reaches_who_li
 
 @pytest.mark.usefixtures("hurried")
 async def test_b4_a_subscription_leaves_a_redis_that_was_demoted_and_says_that_it_was_interrupted(
-    redis: Redis, replica: Redis, line: CutLine, publisher: RedisClient, subscriber: RedisPushSubscriber
+    redis: Redis, replica: Redis, proxy: TcpProxy, publisher: RedisClient, subscriber: RedisPushSubscriber
 ) -> None:
     await replicate(redis, replica)
     inbox = Inbox()
     await subscriber.subscribe("gw_1", inbox, timeout_s=SOON_S)
-    await fail_over(redis, replica, line)
+    await fail_over(redis, replica, proxy)
     await until(lambda: inbox.heard == ["interrupted", "resumed"], FAILOVER_S)
     assert await published(publisher)
     await until(lambda: inbox.heard == ["interrupted", "resumed", "envelope"])
@@ -99,17 +99,17 @@ async def test_b4_a_subscription_leaves_a_redis_that_was_demoted_and_says_that_i
 
 @pytest.mark.usefixtures("hurried")
 async def test_b4_who_only_reads_leaves_a_demoted_redis_too(
-    redis: Redis, replica: Redis, line: CutLine, publisher: RedisClient
+    redis: Redis, replica: Redis, proxy: TcpProxy, publisher: RedisClient
 ) -> None:
     """It may be cut off from the new primary, and knows of no registration that came since."""
     await replicate(redis, replica)
     await publisher.ping(timeout_s=SOON_S)
-    await fail_over(redis, replica, line)
+    await fail_over(redis, replica, proxy)
     async with client_of(replica.url) as there:
         assert await ask(there, "SET", "new", "1") == b"OK"
     directory = RedisDirectory(publisher)
     async with asyncio.timeout(FAILOVER_S):
-        while line.attempts < 2:
+        while proxy.attempts < 2:
             with contextlib.suppress(ServiceUnavailable):
                 await directory.connections(["user_1"], timeout_s=SOON_S)
             await asyncio.sleep(0.01)
@@ -165,7 +165,7 @@ async def published(client: RedisClient) -> bool:
             await asyncio.sleep(0.01)
 
 
-async def fail_over(redis: Redis, replica: Redis, line: CutLine) -> None:
+async def fail_over(redis: Redis, replica: Redis, proxy: TcpProxy) -> None:
     """As the command `FAILOVER` does: no connection is closed. From now on the address leads to the other server."""
     async with client_of(redis.url) as old, client_of(replica.url) as new:
         await ask(old, "FAILOVER", "TO", HOST, replica.port)
@@ -176,4 +176,4 @@ async def fail_over(redis: Redis, replica: Redis, line: CutLine) -> None:
                     break
                 except ServiceUnavailable:
                     await asyncio.sleep(0.01)
-    line.target_port = replica.port
+    proxy.target_port = replica.port

@@ -14,9 +14,9 @@ from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.server.lifecycle import StartupError
 from seriatim.runtime.telemetry.metrics import Metrics
 from seriatim.runtime.wiring.distributed import DistributedEngineSet
-from tests.support.cut_line import CutLine
 from tests.support.real_engines import real_engines
 from tests.support.real_redis import Shard, ask, client_of, real_redis
+from tests.support.tcp_proxy import TcpProxy
 
 NOWHERE = "127.0.0.1:1"  # nobody listens on this port
 SLACK_S = 1.0  # of a busy machine
@@ -25,7 +25,7 @@ WITH_DIRECTORY = (ProcessRole.GATEWAY, ProcessRole.FANOUT, ProcessRole.API)
 
 @asynccontextmanager
 async def engines_of(
-    role: ProcessRole, line: CutLine, folder: Path
+    role: ProcessRole, proxy: TcpProxy, folder: Path
 ) -> AsyncIterator[tuple[DistributedEngineSet, Metrics]]:
     settings = Settings(
         env="test",
@@ -33,7 +33,7 @@ async def engines_of(
         keys=str(folder),
         store=f"dynamodb://?endpoint=http://{NOWHERE}",
         events=f"kafka://{NOWHERE}",
-        directory=f"redis://127.0.0.1:{line.port}",
+        directory=f"redis://127.0.0.1:{proxy.port}",
         ingest=(NOWHERE,),
     )
     metrics = Metrics("here", (role,))
@@ -63,21 +63,21 @@ async def test_redis_that_is_gone_or_deaf_fails_the_directory_in_time_and_is_see
     role: ProcessRole, tmp_path: Path
 ) -> None:
     redis = await asyncio.to_thread(real_redis)
-    async with CutLine(redis.port) as line, engines_of(role, line, tmp_path) as (engines, _):
+    async with TcpProxy(redis.port) as proxy, engines_of(role, proxy, tmp_path) as (engines, _):
         assert await _directory(engines)
-        line.cut()
+        proxy.cut()
         assert not await _directory(engines)
-        line.mend()
+        proxy.restore()
         await _until_it_is_back(engines)
-        line.deafen()
+        proxy.stall()
         assert not await _directory(engines)
-        line.hear()
+        proxy.resume()
         await _until_it_is_back(engines)
 
 
 async def test_losses_of_redis_show_as_numbers(tmp_path: Path) -> None:
     redis = await asyncio.to_thread(real_redis)
-    async with CutLine(redis.port) as line, engines_of(ProcessRole.GATEWAY, line, tmp_path) as (engines, metrics):
+    async with TcpProxy(redis.port) as proxy, engines_of(ProcessRole.GATEWAY, proxy, tmp_path) as (engines, metrics):
         engines.gateway_ports()
 
         def numbers() -> dict[str, int]:
@@ -90,7 +90,7 @@ async def test_losses_of_redis_show_as_numbers(tmp_path: Path) -> None:
             "redis_calls_failed": 0,
             "redis_parcels_malformed": 0,
         }
-        line.cut()
+        proxy.cut()
         while await _directory(engines):  # the loss may take a moment to arrive
             pass
         assert not await _directory(engines)
@@ -98,7 +98,7 @@ async def test_losses_of_redis_show_as_numbers(tmp_path: Path) -> None:
         assert found["redis_connections"] == 1
         assert found["redis_dials_failed"] >= 1
         assert found["redis_calls_failed"] >= 2
-        line.mend()
+        proxy.restore()
         await _until_it_is_back(engines)
         assert numbers()["redis_connections"] == 2
 
@@ -107,7 +107,7 @@ async def test_a_redis_that_would_forget_what_it_must_not_is_warned_of_at_the_st
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     redis = await asyncio.to_thread(real_redis)
-    async with CutLine(redis.port) as line, engines_of(ProcessRole.GATEWAY, line, tmp_path) as (engines, _):
+    async with TcpProxy(redis.port) as proxy, engines_of(ProcessRole.GATEWAY, proxy, tmp_path) as (engines, _):
         await engines.reach()
         assert caplog.messages == []
         async with client_of(redis.url) as client:
@@ -123,7 +123,7 @@ async def test_b5_a_process_does_not_start_with_a_node_of_a_cluster_and_says_why
     with real_engines():
         Shard(tmp_path).require()
     with Shard.started(tmp_path / "shard") as shard:
-        async with CutLine(shard.port) as line, engines_of(ProcessRole.GATEWAY, line, tmp_path) as (engines, _):
+        async with TcpProxy(shard.port) as proxy, engines_of(ProcessRole.GATEWAY, proxy, tmp_path) as (engines, _):
             with pytest.raises(StartupError, match="cluster-enabled no"):
                 await engines.reach()
             assert not await _directory(engines)
@@ -131,7 +131,7 @@ async def test_b5_a_process_does_not_start_with_a_node_of_a_cluster_and_says_why
 
 async def test_a_redis_that_is_full_fails_the_directory_until_there_is_room(tmp_path: Path) -> None:
     redis = await asyncio.to_thread(real_redis)
-    async with CutLine(redis.port) as line, engines_of(ProcessRole.GATEWAY, line, tmp_path) as (engines, _):
+    async with TcpProxy(redis.port) as proxy, engines_of(ProcessRole.GATEWAY, proxy, tmp_path) as (engines, _):
         assert await _directory(engines)
         async with client_of(redis.url) as client:
             await ask(client, "CONFIG", "SET", "maxmemory", 1)
@@ -144,6 +144,6 @@ async def test_a_redis_that_is_full_fails_the_directory_until_there_is_room(tmp_
 
 async def test_ingest_does_not_ask_for_redis_at_all(tmp_path: Path) -> None:
     redis = await asyncio.to_thread(real_redis)
-    async with CutLine(redis.port) as line, engines_of(ProcessRole.INGEST, line, tmp_path) as (engines, _):
+    async with TcpProxy(redis.port) as proxy, engines_of(ProcessRole.INGEST, proxy, tmp_path) as (engines, _):
         assert list(await engines.answers()) == ["store"]
-        assert line.attempts == 0
+        assert proxy.attempts == 0

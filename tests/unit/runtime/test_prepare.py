@@ -1,4 +1,4 @@
-"""Tables and topics of `seriatim cluster`, over a line to DynamoDB that breaks and a Kafka that is not there yet."""
+"""Tables and topics of `seriatim cluster`, over a proxy to DynamoDB that breaks and a Kafka that is not there yet."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 
@@ -15,18 +15,18 @@ from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.server.lifecycle import StartupError
 from seriatim.runtime.wiring import prepare as module
 from seriatim.runtime.wiring.prepare import prepare
-from tests.support.cut_line import CutLine
 from tests.support.real_dynamodb import PATIENCE_S, CarefulClient, real_dynamodb
+from tests.support.tcp_proxy import TcpProxy
 
 PREFIX = "prepared_"
 
 
 @pytest.fixture
-async def line() -> AsyncIterator[CutLine]:
+async def proxy() -> AsyncIterator[TcpProxy]:
     """To DynamoDB. What was made there is removed."""
     real = real_dynamodb()
-    async with CutLine(int(real.url.rpartition(":")[2])) as line:
-        yield line
+    async with TcpProxy(int(real.url.rpartition(":")[2])) as proxy:
+        yield proxy
     careful = CarefulClient(real.url)
     for table in tables.definitions(PREFIX):
         for operation, request in (
@@ -47,18 +47,18 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> "_Kafka":
     return kafka
 
 
-async def test_f4_lost_connections_cost_time_and_nothing_else(line: CutLine, kafka: "_Kafka") -> None:
+async def test_f4_lost_connections_cost_time_and_nothing_else(proxy: TcpProxy, kafka: "_Kafka") -> None:
     told: list[str] = []
-    line.cut()
+    proxy.cut()
 
     def tell(text: str) -> None:
         told.append(text)
         if "trying again" in text:
-            line.mend()
+            proxy.restore()
         elif text.endswith(("_messages: made", "_sessions: ready")):
-            line.cut()
+            proxy.cut()
 
-    await prepare(_settings(line), "single", SystemClock(), tell)
+    await prepare(_settings(proxy), "single", SystemClock(), tell)
     careful = CarefulClient(real_dynamodb().url)
     try:
         assert list(await tables.verify(DynamoTableControl(careful.plain), prefix=PREFIX)) == []
@@ -73,15 +73,15 @@ async def test_f4_lost_connections_cost_time_and_nothing_else(line: CutLine, kaf
 
 
 async def test_f4_a_store_that_stays_away_is_given_up_and_the_reason_is_the_last_one(
-    line: CutLine, kafka: "_Kafka", monkeypatch: pytest.MonkeyPatch
+    proxy: TcpProxy, kafka: "_Kafka", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PREPARE_BACKOFF_S", 0.001)
     told: list[str] = []
-    line.cut()
+    proxy.cut()
     with pytest.raises(StartupError, match="the connection to the store was lost"):
-        await prepare(_settings(line), "single", SystemClock(), told.append)
+        await prepare(_settings(proxy), "single", SystemClock(), told.append)
     assert len(told) == limits.PREPARE_TRIES_MAX - 1
-    assert line.attempts == limits.PREPARE_TRIES_MAX
+    assert proxy.attempts == limits.PREPARE_TRIES_MAX
 
 
 class _Kafka(TopicControl):
@@ -107,9 +107,9 @@ class _Kafka(TopicControl):
         self.topics[topic.name] = topic
 
 
-def _settings(line: CutLine) -> Settings:
+def _settings(proxy: TcpProxy) -> Settings:
     return Settings(
-        store=f"dynamodb://?endpoint=http://127.0.0.1:{line.port}&region=us-east-1&prefix={PREFIX}",
+        store=f"dynamodb://?endpoint=http://127.0.0.1:{proxy.port}&region=us-east-1&prefix={PREFIX}",
         events="kafka://127.0.0.1:1",
         directory="redis://127.0.0.1:1",
     )

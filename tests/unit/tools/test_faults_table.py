@@ -22,8 +22,8 @@ def row(name: str, seconds: float = 1.0) -> Row:
         all_deliveries_s=seconds,
         ready_s=seconds,
         longest_wait_s=30.0,
-        troubles={"SERVICE_UNAVAILABLE": 3, "connection lost": 1},
-        rest_troubles={"503": 2},
+        errors={"SERVICE_UNAVAILABLE": 3, "connection lost": 1},
+        rest_errors={"503": 2},
         messages=50,
     )
 

@@ -1,6 +1,6 @@
-"""A device with a memory: it remembers what it was sent, what was acknowledged to it, and what it still owes.
+"""A device that remembers what it was sent, what was acknowledged to it, and what is not acknowledged yet.
 
-It believes nothing: whatever contradicts the promises of the protocol is kept in `faults`, which tests find empty.
+It checks everything: whatever contradicts the promises of the protocol is kept in `faults`, which tests find empty.
 """
 
 import asyncio
@@ -12,14 +12,14 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
-from tests.system.people import ANSWER_S, Person
+from tests.system.users import ANSWER_S, User
 
 Json = dict[str, Any]
 SAME = ("message_id", "chat_id", "sequence", "sender_id", "client_message_id", "content", "content_type", "created_at")
 
 
 class Lost(Exception):
-    """The connection ended before the answer came: nobody knows what became of the request."""
+    """The connection ended before the answer came: the outcome of the request is unknown."""
 
 
 class Refused(Exception):
@@ -28,14 +28,14 @@ class Refused(Exception):
         self.error = error
 
 
-class Phone:
-    """`owed`: by chat, texts by their ids, in the order in which they were written; an ack takes one out."""
+class Device:
+    """`unacked`: by chat, texts by their ids, in the order in which they were written; an ack takes one out."""
 
-    def __init__(self, person: Person) -> None:
-        self.person = person
+    def __init__(self, user: User) -> None:
+        self.user = user
         self.faults: list[str] = []
         self.acks: dict[str, Json] = {}  # by client_message_id
-        self.owed: dict[str, dict[str, str]] = {}
+        self.unacked: dict[str, dict[str, str]] = {}
         self.closing: Json | None = None
         self.close_code: int | None = None
         self.arrived = asyncio.Event()  # set whenever a message or an ack has come
@@ -45,15 +45,15 @@ class Phone:
         self._cursors: dict[str, int] = {}
         self._synced: dict[str, bool] = {}
         self._waiting: dict[str, asyncio.Future[Json]] = {}
-        self._unplugged = False
+        self._ignores_incoming = False
         self._socket: ClientConnection | None = None
         self._reading: asyncio.Task[None] | None = None
 
     # --- the connection -----------------------------------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Raises `Lost` when nobody is there."""
-        server, token = self.person.gateway or self.person.server, self.person.access_token
+        """Raises `Lost` when no server answers."""
+        server, token = self.user.gateway or self.user.server, self.user.access_token
         try:
             self._socket = await connect(
                 f"ws://{server.host}:{server.port}/v1/ws",
@@ -68,22 +68,22 @@ class Phone:
         except (OSError, InvalidHandshake, EOFError) as error:
             raise Lost(str(error)) from error
         self._synced.clear()
-        self._unplugged = False
+        self._ignores_incoming = False
         self.closing = self.close_code = None
         greeted = self._wait_for("greeting")
         self._reading = asyncio.create_task(self._read(self._socket))
         await greeted
 
-    async def hang_up(self) -> None:
+    async def close(self) -> None:
         if self._socket is not None:
             await self._socket.close()
-        await self.gone()
+        await self.wait_closed()
 
-    def unplug(self) -> None:
+    def ignore_incoming(self) -> None:
         """From this moment on nothing reaches this device, though the server may still write to it."""
-        self._unplugged = True
+        self._ignores_incoming = True
 
-    async def gone(self) -> None:
+    async def wait_closed(self) -> None:
         """Returns when the connection has ended, whoever ended it."""
         if self._reading is not None:
             await self._reading
@@ -91,14 +91,14 @@ class Phone:
     # --- what a device does -------------------------------------------------------------------------------------------
 
     async def send(self, chat_id: str, content: str) -> Json:
-        """Returns the ack. Raises `Refused` or `Lost`; then the text is still owed."""
+        """Returns the ack. Raises `Refused` or `Lost`; then the text is still unacked."""
         key = str(uuid.uuid4())
-        self.owed.setdefault(chat_id, {})[key] = content
+        self.unacked.setdefault(chat_id, {})[key] = content
         return await self._transmit(chat_id, key, content)
 
-    async def pay(self, chat_id: str) -> None:
-        """Sends again what is owed, with the same ids, in order."""
-        for key, content in list(self.owed.get(chat_id, {}).items()):
+    async def resend(self, chat_id: str) -> None:
+        """Sends again what is unacked, with the same ids, in order."""
+        for key, content in list(self.unacked.get(chat_id, {}).items()):
             await self._transmit(chat_id, key, content)
 
     async def sync(self, chat_id: str) -> None:
@@ -152,11 +152,11 @@ class Phone:
             for future in waiting.values():
                 if not future.done():
                     future.set_exception(Lost("the connection ended"))
-                    future.exception()  # whoever asked may be gone, too
+                    future.exception()  # the caller may have ended, too
             self.arrived.set()
 
     def _received(self, frame: Json) -> None:
-        if self._unplugged:
+        if self._ignores_incoming:
             return
         match frame["type"]:
             case "connection_established":
@@ -179,10 +179,10 @@ class Phone:
         if self._asked.get(key) != chat_id:
             self.faults.append(f"an ack that nobody asked for: {ack}")
         self._place(ack)
-        content = self.owed.get(chat_id, {}).pop(key, None)
+        content = self.unacked.get(chat_id, {}).pop(key, None)
         if content is not None:
             self.acks[key] = ack
-            own = {**ack, "sender_id": self.person.user_id, "content": content, "content_type": "text/plain"}
+            own = {**ack, "sender_id": self.user.user_id, "content": content, "content_type": "text/plain"}
             self._compare(chat_id, own)
         self._answer(key, ack)
 
@@ -193,17 +193,17 @@ class Phone:
             if sequence <= self._cursors.get(chat_id, 0):
                 self.faults.append(f"{sequence} of {chat_id} came after {self._cursors[chat_id]}, pushed: {pushed}")
             self._cursors[chat_id] = sequence
-        if message["sender_id"] == self.person.user_id:
-            # As good as an ack: a retry would only be told the same.
-            self.owed.get(chat_id, {}).pop(message["client_message_id"], None)
+        if message["sender_id"] == self.user.user_id:
+            # As good as an ack: a retry would only be seen the same.
+            self.unacked.get(chat_id, {}).pop(message["client_message_id"], None)
         self._compare(chat_id, message)
 
-    def _place(self, told: Json) -> None:
+    def _place(self, seen: Json) -> None:
         """A message has one place and one id, whoever tells them: an ack, a repeated one, a push or a sync."""
-        place = (told["sequence"], told["message_id"])
-        known = self._places.setdefault((told["chat_id"], told["client_message_id"]), place)
+        place = (seen["sequence"], seen["message_id"])
+        known = self._places.setdefault((seen["chat_id"], seen["client_message_id"]), place)
         if known != place:
-            self.faults.append(f"one message in two places: {known} and {place}, {told}")
+            self.faults.append(f"one message in two places: {known} and {place}, {seen}")
 
     def _compare(self, chat_id: str, message: Json) -> None:
         """The same position always holds the same message."""
@@ -254,16 +254,16 @@ def same(message: Json) -> Json:
     return {name: message[name] for name in SAME}
 
 
-async def signed_in(make: Callable[[int], Person], count: int) -> list[Person]:
-    """So many people, a few at a time, without holding up whoever shares the event loop."""
+async def signed_in(make: Callable[[int], User], count: int) -> list[User]:
+    """So many users, a few at a time, without blocking the event loop."""
     gate = asyncio.Semaphore(8)
 
-    async def one(number: int) -> Person:
+    async def one(number: int) -> User:
         async with gate:
             return await asyncio.to_thread(make, number)
 
     return await asyncio.gather(*map(one, range(count)))
 
 
-def faults(phones: Sequence[Phone]) -> list[str]:
-    return [fault for phone in phones for fault in phone.faults]
+def faults(devices: Sequence[Device]) -> list[str]:
+    return [fault for device in devices for fault in device.faults]

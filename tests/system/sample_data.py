@@ -1,4 +1,4 @@
-"""A small world to ask about: people, chats, messages and sessions that exist, some of them not the caller's business.
+"""Sample data for REST: users, chats, messages and sessions that exist, some of them not the caller's business.
 
 Random requests alone would only ever meet "not found". Here what is random chooses among ids that mean something.
 """
@@ -6,16 +6,16 @@ Random requests alone would only ever meet "not found". Here what is random choo
 from itertools import count
 from typing import Any
 
-from tests.system.people import Person, request
-from tests.system.server import ServerProcess
+from tests.system.server_process import ServerProcess
+from tests.system.users import User, request
 
 MESSAGES = 7  # of the group; few, so that small sequences are sometimes beyond the end
-NOBODY, NO_CHAT = "user_01KG6VZ9A1B2C3D4E5F6G7H8J9", "chat_01KG6W2P9XW3Y8T5H4C7R0ZQVB"
-NO_MESSAGE, NO_SESSION = "msg_01KG6W5T7K8M9N0P1Q2R3S4T5V", "sess_01KG6W0A1B2C3D4E5F6G7H8J9K"
+UNKNOWN_USER, UNKNOWN_CHAT = "user_01KG6VZ9A1B2C3D4E5F6G7H8J9", "chat_01KG6W2P9XW3Y8T5H4C7R0ZQVB"
+UNKNOWN_MESSAGE, UNKNOWN_SESSION = "msg_01KG6W5T7K8M9N0P1Q2R3S4T5V", "sess_01KG6W0A1B2C3D4E5F6G7H8J9K"
 
 
-class RestWorld:
-    """Alice owns the group and Bob is in it. They also talk alone. Carol and Dave have a group of their own.
+class SampleData:
+    """Alice owns the group and Bob is in it. They also have a direct chat. Carol and Dave have a group of their own.
 
     Erin only signs in, again and again: that ends her older sessions.
     """
@@ -31,8 +31,8 @@ class RestWorld:
         self.message_ids = [_say(self.alice, self.group, f"number {each}") for each in range(MESSAGES)]
         self.foreign_message = _say(self.carol, self.others, "not for you")
 
-    def newcomer(self) -> Person:
-        return Person(self.server, self.free_number())
+    def newcomer(self) -> User:
+        return User(self.server, self.free_number())
 
     def free_number(self) -> str:
         return f"+49301{next(self._numbers):07}"
@@ -41,8 +41,8 @@ class RestWorld:
         """Afterwards the code is 000000."""
         request(self.server, "POST", "/api/v1/auth/request-otp", {"phone_number": phone_number})
 
-    def session_of(self, person: Person) -> str:
-        [session_id] = [each["session_id"] for each in person.call("GET", "/sessions").data if each["is_current"]]
+    def session_of(self, user: User) -> str:
+        [session_id] = [each["session_id"] for each in user.call("GET", "/sessions").data if each["is_current"]]
         assert isinstance(session_id, str)
         return session_id
 
@@ -58,8 +58,8 @@ class RestWorld:
         return cursor
 
 
-def _say(who: Person, chat_id: str, content: str) -> str:
-    with who.connect() as line:
-        message_id = line.send(chat_id, content)["message_id"]
+def _say(who: User, chat_id: str, content: str) -> str:
+    with who.connect() as websocket:
+        message_id = websocket.send(chat_id, content)["message_id"]
     assert isinstance(message_id, str)
     return message_id

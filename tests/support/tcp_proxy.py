@@ -1,4 +1,4 @@
-"""A TCP line that a test can cut, mend, slow down, or make deaf: a small proxy on 127.0.0.1 before a real server."""
+"""A TCP proxy on 127.0.0.1 before a real server, that a test can cut, restore, slow down, or stall."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -8,8 +8,8 @@ from tests.support import listeners
 CHUNKS_LATE_MAX = 1024  # on their way in one direction of a slow connection; then its sender has to wait
 
 
-class CutLine:
-    """`deaf`: connections stand, and nothing passes in either direction, as after a cable was pulled.
+class TcpProxy:
+    """Cut, every connection breaks. Stalled, connections stay open and nothing passes, as after a cable was pulled.
 
     `delay_s`: how much later everything arrives, in both directions. `target_port` may be set after the start.
     `reset_at`: the next connection on which all of these are sent at once breaks then, and they are forgotten.
@@ -24,11 +24,11 @@ class CutLine:
         self._open = asyncio.Event()
         self._open.set()
         self._ends: set[asyncio.StreamWriter] = set()
-        self._talks: set[asyncio.Task[None]] = set()
+        self._handlers: set[asyncio.Task[None]] = set()
         self.attempts = 0  # to connect, cut or not
         self.chunks_sent = 0  # by whoever connected: one per write, unless it is large
 
-    async def __aenter__(self) -> "CutLine":
+    async def __aenter__(self) -> "TcpProxy":
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
         return self
 
@@ -46,23 +46,23 @@ class CutLine:
         for end in self._ends:
             end.transport.abort()
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         self._cut.clear()
 
-    def deafen(self) -> None:
+    def stall(self) -> None:
         self._open.clear()
 
-    def hear(self) -> None:
+    def resume(self) -> None:
         self._open.set()
 
     async def close(self) -> None:
         assert self._server is not None
         self.cut()
         await listeners.end(self._server, self._ends)
-        for talk in self._talks:
-            talk.cancel()
-        if self._talks:
-            await asyncio.wait(self._talks)
+        for handler in self._handlers:
+            handler.cancel()
+        if self._handlers:
+            await asyncio.wait(self._handlers)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.attempts += 1
@@ -71,8 +71,8 @@ class CutLine:
             return
         handling = asyncio.current_task()
         assert handling is not None
-        self._talks.add(handling)
-        handling.add_done_callback(self._talks.discard)
+        self._handlers.add(handling)
+        handling.add_done_callback(self._handlers.discard)
         ends = [writer]
         self._ends.add(writer)
         try:
@@ -91,10 +91,10 @@ class CutLine:
                 end.transport.abort()
             self._ends.difference_update(ends)
 
-    def _start(self, talk: Coroutine[object, object, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(talk)
-        self._talks.add(task)
-        task.add_done_callback(self._talks.discard)
+    def _start(self, handler: Coroutine[object, object, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(handler)
+        self._handlers.add(task)
+        task.add_done_callback(self._handlers.discard)
         return task
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, counted: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The line that tests cut: what was cut stays cut, and nothing of it outlives its end."""
+"""The TCP proxy of the tests: what was cut stays cut, and no connection outlives the proxy."""
 
 import asyncio
 from contextlib import suppress
@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from tests.support import listeners
-from tests.support.cut_line import CutLine
+from tests.support.tcp_proxy import TcpProxy
 
 
 class Dialling:
@@ -16,10 +16,10 @@ class Dialling:
         self.begun = asyncio.Event()
         self.may_end = asyncio.Event()
         self._dial = asyncio.open_connection
-        monkeypatch.setattr("tests.support.cut_line.asyncio.open_connection", self._slowly)
+        monkeypatch.setattr("tests.support.tcp_proxy.asyncio.open_connection", self._slowly)
 
-    async def near(self, line: CutLine) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        ends = await self._dial("127.0.0.1", line.port)
+    async def near(self, proxy: TcpProxy) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        ends = await self._dial("127.0.0.1", proxy.port)
         await self.begun.wait()
         return ends
 
@@ -47,9 +47,9 @@ async def closed(writer: asyncio.StreamWriter) -> None:
         await writer.wait_closed()
 
 
-async def test_the_end_of_a_line_is_the_end_of_a_connection_whose_far_end_is_still_dialled(dialling: Dialling) -> None:
-    async with CutLine(0) as line:
-        reader, writer = await dialling.near(line)
+async def test_the_end_of_a_proxy_is_the_end_of_a_connection_whose_far_end_is_still_dialled(dialling: Dialling) -> None:
+    async with TcpProxy(0) as proxy:
+        reader, writer = await dialling.near(proxy)
     try:
         assert await ends(reader)
     finally:
@@ -60,10 +60,10 @@ async def test_a_cut_breaks_a_connection_whose_far_end_is_still_dialled(dialling
     accepted: list[asyncio.StreamWriter] = []
     far = await asyncio.start_server(lambda _, writer: accepted.append(writer), "127.0.0.1", 0)
     try:
-        async with CutLine(far.sockets[0].getsockname()[1]) as line:
-            reader, writer = await dialling.near(line)
+        async with TcpProxy(far.sockets[0].getsockname()[1]) as proxy:
+            reader, writer = await dialling.near(proxy)
             try:
-                line.cut()
+                proxy.cut()
                 dialling.may_end.set()
                 assert await ends(reader)
             finally:

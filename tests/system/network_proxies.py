@@ -1,4 +1,4 @@
-"""Lines between processes that a test can cut or slow down, on a thread of their own: they outlive each test's loop."""
+"""Proxies between processes that a test can cut or slow down, on a thread of their own: they outlive a test's loop."""
 
 import asyncio
 import json
@@ -10,32 +10,34 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from tests.support.cut_line import CutLine
-from tests.system.server import COMMAND, START_S, STOP_S, clean_environment
+from tests.support.tcp_proxy import TcpProxy
+from tests.system.server_process import COMMAND, START_S, STOP_S, clean_environment
 from tools.engines.engine import Engine
 from tools.engines.kafka import Kafka
 from tools.engines.ports import HOST
 
 T = TypeVar("T")
-COMMITTED_S = 0.5  # by then DynamoDB Local has done what it answered for
+# Until DynamoDB Local has committed what it answered. A fixed time, because none of its calls reports a commit: a read
+# already answers with what is not committed yet.
+COMMITTED_S = 0.5
 
 
-class Lines:
-    """Enter it, then `lay` lines by name. A name may stand for several lines, which share their fate."""
+class NetworkProxies:
+    """Enter it, then `add` proxies by route. A route may have several proxies, which are cut and slowed together."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._live, name="lines")
-        self._laid: dict[str, list[CutLine]] = {}
+        self._thread = threading.Thread(target=self._live, name="proxies")
+        self._by_route: dict[str, list[TcpProxy]] = {}
 
-    def __enter__(self) -> "Lines":
+    def __enter__(self) -> "NetworkProxies":
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        for lines in self._laid.values():
-            for line in lines:
-                self._run(line.close())
+        for proxies in self._by_route.values():
+            for proxy in proxies:
+                self._run(proxy.close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -50,36 +52,36 @@ class Lines:
         finally:
             self._loop.close()
 
-    def lay(self, name: str, target_port: int = 0) -> CutLine:
-        """`target_port` may be told later, for whoever has to know the line's own port before it listens."""
-        line = self._run(CutLine(target_port).__aenter__())
-        self._laid.setdefault(name, []).append(line)
-        return line
+    def add(self, route: str, target_port: int = 0) -> TcpProxy:
+        """`target_port` may be set later, where the target has to know the proxy's port before it listens itself."""
+        proxy = self._run(TcpProxy(target_port).__aenter__())
+        self._by_route.setdefault(route, []).append(proxy)
+        return proxy
 
-    def cut(self, name: str) -> None:
-        self._each(name, CutLine.cut)
+    def cut(self, route: str) -> None:
+        self._each(route, TcpProxy.cut)
 
-    def mend(self, name: str) -> None:
-        self._each(name, CutLine.mend)
+    def restore(self, route: str) -> None:
+        self._each(route, TcpProxy.restore)
 
-    def delay(self, name: str, seconds: float) -> None:
-        for line in self._laid[name]:
-            line.delay_s = seconds
+    def delay(self, route: str, seconds: float) -> None:
+        for proxy in self._by_route[route]:
+            proxy.delay_s = seconds
 
-    def reset_one(self, name: str, *at: bytes) -> Callable[[], bool]:
+    def reset_one(self, route: str, *at: bytes) -> Callable[[], bool]:
         """The next connection breaks on which all of these are sent at once. What is returned says whether it has."""
-        [line] = self._laid[name]
-        line.reset_at = at
-        return lambda: not line.reset_at
+        [proxy] = self._by_route[route]
+        proxy.reset_at = at
+        return lambda: not proxy.reset_at
 
-    def traffic(self, name: str) -> int:
+    def traffic(self, route: str) -> int:
         """A number that grows with everything that goes this way, or tries to."""
-        return sum(line.chunks_sent + line.attempts for line in self._laid[name])
+        return sum(proxy.chunks_sent + proxy.attempts for proxy in self._by_route[route])
 
-    def _each(self, name: str, what: Callable[[CutLine], None]) -> None:
+    def _each(self, route: str, what: Callable[[TcpProxy], None]) -> None:
         async def do() -> None:
-            for line in self._laid[name]:
-                what(line)
+            for proxy in self._by_route[route]:
+                what(proxy)
 
         self._run(do())
 
@@ -87,29 +89,30 @@ class Lines:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(START_S)
 
 
-class BehindALine:
-    """DynamoDB Local, whose last words nobody hears: its line is cut a moment before it ends.
+class ProxiedDynamoDB:
+    """DynamoDB Local, disconnected from its clients before it is killed or stopped.
 
-    It answers for a transaction a moment before that is committed: of 15 kills under load two lost one that it had
-    answered for. No store that we promise anything of does that, and we cannot keep what it has not kept.
+    DynamoDB Local answers a transaction before it has committed it: 2 of 15 kills under load lost a transaction that
+    was answered. DynamoDB itself does not, so the test must not count that loss. Once its clients are disconnected,
+    no answer leaves it any more, and what it answered before is committed within COMMITTED_S.
     """
 
-    def __init__(self, engine: Engine, lines: Lines, line: str) -> None:
+    def __init__(self, engine: Engine, proxies: NetworkProxies, route: str) -> None:
         self._engine = engine
-        self._lines = lines
-        self._line = line
+        self._proxies = proxies
+        self._route = route
 
     def kill(self) -> None:
-        self._fall_silent()
+        self._disconnect_clients()
         self._engine.kill()
 
     def stop(self) -> None:
-        self._fall_silent()
+        self._disconnect_clients()
         self._engine.stop()
 
     def start(self) -> None:
         self._engine.start()
-        self._lines.mend(self._line)
+        self._proxies.restore(self._route)
 
     def pause(self) -> None:
         self._engine.pause()
@@ -119,23 +122,23 @@ class BehindALine:
 
     def reset_one(self, *at: bytes) -> Callable[[], bool]:
         """The next call that has all of these in it. What is returned says whether there was one."""
-        return self._lines.reset_one(self._line, *at)
+        return self._proxies.reset_one(self._route, *at)
 
-    def _fall_silent(self) -> None:
-        self._lines.cut(self._line)
+    def _disconnect_clients(self) -> None:
+        self._proxies.cut(self._route)
         time.sleep(COMMITTED_S)
 
 
-class KafkaBehindALine(Kafka):
-    """It tells its clients the line's address: whatever they first asked, that is where they stay."""
+class ProxiedKafka(Kafka):
+    """It advertises the proxy's address, so that clients stay on the proxy after their first request."""
 
-    def __init__(self, folder: Path, line: CutLine) -> None:
+    def __init__(self, folder: Path, proxy: TcpProxy) -> None:
         super().__init__(folder)
-        self._line = line
+        self._proxy = proxy
 
     @property
     def bootstrap(self) -> str:
-        return f"{HOST}:{self._line.port}"
+        return f"{HOST}:{self._proxy.port}"
 
     def _addresses(self) -> dict[str, str]:
         return {**super()._addresses(), "advertised.listeners": f"PLAINTEXT://{self.bootstrap}"}

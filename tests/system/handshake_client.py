@@ -7,13 +7,13 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from tests.support.forged_tokens import signed, unpacked
-from tests.system.people import Person, Place, Reply, request
+from tests.system.users import Endpoint, Reply, User, request
 
 KEY = "AAAAAAAAAAAAAAAAAAAAAA=="
 
 
-def knock(server: Place, token: str | None, path: str = "/v1/ws", **headers: str) -> Reply:
-    """The answer to a handshake, as whoever is refused reads it."""
+def try_handshake(server: Endpoint, token: str | None, path: str = "/v1/ws", **headers: str) -> Reply:
+    """The answer to a handshake, as a refused client reads it."""
     named = {
         "Upgrade": "websocket",
         "Connection": "Upgrade",
@@ -37,13 +37,13 @@ def public_pem(key: RSAPrivateKey) -> bytes:
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
-def short_lived_token(data: Path, person: Person, seconds: int) -> str:
-    return token_with(data, person, exp=int(time.time()) + seconds)
+def short_lived_token(data: Path, user: User, seconds: int) -> str:
+    return token_with(data, user, exp=int(time.time()) + seconds)
 
 
-def token_with(data: Path, person: Person, **claims: object) -> str:
+def token_with(data: Path, user: User, **claims: object) -> str:
     """As the server made it, but for these claims."""
     kid, key = server_key(data)
-    header, payload, _ = person.access_token.split(".")
+    header, payload, _ = user.access_token.split(".")
     assert unpacked(header)["kid"] == kid
     return signed({**unpacked(payload), **claims}, key, kid=kid)

@@ -123,7 +123,7 @@ def test_tidy():
 def outcome(folder: Path, source: str) -> str:
     (folder / "test_it.py").write_text(source, encoding="utf-8")
     (folder / "pytest.ini").write_text(SETTINGS, encoding="utf-8")
-    plugins = ("-p", "tests.support.leftovers", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider")
+    plugins = ("-p", "tests.support.resource_leaks", "-p", "pytest_asyncio.plugin", "-p", "no:cacheprovider")
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)}
     command = (sys.executable, "-m", "pytest", "-q", "-ra", *plugins)
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder, env=environment)

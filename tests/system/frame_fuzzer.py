@@ -1,4 +1,4 @@
-"""Frames that nobody should send, by the thousand and by a seed: the same ones each time."""
+"""Invalid and odd frames, by the thousand and by a seed: the same ones each time."""
 
 import json
 import random
@@ -9,7 +9,7 @@ from typing import Any
 from seriatim.domain import limits
 from seriatim.domain.errors import InvalidMessage
 from seriatim.protocol.codec import BadFrame, decode_client_frame
-from tests.system.raw_line import BINARY, CLOSE, PING, PONG, TEXT, framed
+from tests.system.raw_websocket import BINARY, CLOSE, PING, PONG, TEXT, framed
 
 Json = dict[str, Any]
 NASTY: tuple[Any, ...] = (
@@ -24,7 +24,7 @@ NASTY: tuple[Any, ...] = (
 TYPES = ("send_message", "sync_request", "ack", "heartbeat", "typing_started", "message", "message_ack", "error", "")
 
 
-class Fuzzer:
+class FrameFuzzer:
     """`chats`: one that the sender may use, one that it may not, and one that is not there."""
 
     def __init__(self, seed: int, chats: tuple[str, str, str]) -> None:

@@ -1,6 +1,6 @@
-"""Those who judge the fault tests: a talk counts what belongs to it, and names what was acknowledged and is not there.
+"""Those who judge the fault tests: a load counts what belongs to it, and names what was acknowledged and is not there.
 
-No server here: phones are handed the frames of an unlucky moment, and people the history that REST would show them.
+No server here: devices are handed the frames of an unlucky moment, and users the history that REST would show them.
 """
 
 import asyncio
@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tests.system.people import Json, Person
-from tests.system.talk import Handset, Talk
+from tests.system.users import Json, User
+from tests.system.write_load import RetryingDevice, WriteLoad
 
 TALK, EARLIER = "chat_of_this_talk", "chat_of_an_earlier_talk"
 
@@ -18,7 +18,7 @@ class Door:
     host, port = "127.0.0.1", 1
 
 
-class Somebody(Person):
+class Somebody(User):
     """Signed in nowhere. `histories`: what REST would show, by chat."""
 
     def __init__(self, user_id: str, histories: Mapping[str, Sequence[Json]]) -> None:
@@ -44,30 +44,30 @@ def message(chat_id: str, sequence: int, sender: str = "ada", name: str = "") ->
     }
 
 
-def talk_of(histories: Mapping[str, Sequence[Json]]) -> tuple[Talk, Handset, Handset]:
-    ada, bob = (Handset(Somebody(each, histories), [Door()], [TALK]) for each in ("ada", "bob"))
-    return Talk([ada, bob], [TALK]), ada, bob
+def talk_of(histories: Mapping[str, Sequence[Json]]) -> tuple[WriteLoad, RetryingDevice, RetryingDevice]:
+    ada, bob = (RetryingDevice(Somebody(each, histories), [Door()], [TALK]) for each in ("ada", "bob"))
+    return WriteLoad([ada, bob], [TALK]), ada, bob
 
 
-def push(message: Json, *phones: Handset) -> None:
-    for phone in phones:
-        phone._received({"type": "message", **message})
+def push(message: Json, *devices: RetryingDevice) -> None:
+    for device in devices:
+        device._received({"type": "message", **message})
 
 
-def acknowledge(message: Json, phone: Handset, *, asked: bool = True) -> None:
+def acknowledge(message: Json, device: RetryingDevice, *, asked: bool = True) -> None:
     if asked:
-        phone._asked[message["client_message_id"]] = message["chat_id"]
-        phone.owed.setdefault(message["chat_id"], {})[message["client_message_id"]] = message["content"]
+        device._asked[message["client_message_id"]] = message["chat_id"]
+        device.unacked.setdefault(message["chat_id"], {})[message["client_message_id"]] = message["content"]
     names = ("client_message_id", "chat_id", "message_id", "sequence", "created_at")
-    phone._received({"type": "message_ack", **{name: message[name] for name in names}})
+    device._received({"type": "message_ack", **{name: message[name] for name in names}})
 
 
 async def test_a_message_that_was_acknowledged_and_seen_by_all_is_no_loss() -> None:
     said = message(TALK, 1)
-    talk, ada, bob = talk_of({TALK: [said]})
+    load, ada, bob = talk_of({TALK: [said]})
     acknowledge(said, ada)
     push(said, bob)
-    await talk.agrees()
+    await load.check_agreement()
     assert (list(ada.acked_at), list(bob.seen_at)) == ([said["message_id"]], [said["message_id"]])
 
 
@@ -77,17 +77,17 @@ async def test_what_fanout_pushes_of_an_earlier_talk_is_no_ack_and_no_arrival_of
     The connection on which it was sent is gone, so its writer is pushed it, too: it is nobody's echo any more.
     """
     said, before = message(TALK, 1), message(EARLIER, 7)
-    talk, ada, bob = talk_of({TALK: [said], EARLIER: [before]})
+    load, ada, bob = talk_of({TALK: [said], EARLIER: [before]})
     acknowledge(said, ada)
     push(said, bob)
     push(before, ada, bob)
     assert (list(ada.acked_at), list(bob.seen_at)) == ([said["message_id"]], [said["message_id"]])
-    await talk.agrees()
+    await load.check_agreement()
 
 
 async def test_nobody_is_heard_because_of_what_was_said_earlier() -> None:
-    talk, ada, bob = talk_of({})
-    waiting = asyncio.create_task(talk.goes_on())
+    load, ada, bob = talk_of({})
+    waiting = asyncio.create_task(load.progress())
     await asyncio.sleep(0)
     for sequence in (1, 2, 3):
         push(message(EARLIER, sequence, "ada"), ada)
@@ -98,29 +98,29 @@ async def test_nobody_is_heard_because_of_what_was_said_earlier() -> None:
 
 @pytest.mark.parametrize("history", [[], [message(EARLIER, 7, name="another")]], ids=["nothing", "another"])
 async def test_a_push_of_an_earlier_talk_that_its_history_does_not_hold_is_a_finding(history: list[Json]) -> None:
-    talk, ada, _ = talk_of({EARLIER: history})
+    load, ada, _ = talk_of({EARLIER: history})
     push(message(EARLIER, 7), ada)
-    with pytest.raises(AssertionError, match=r"not in their history: .*person 0.*msg_chat_of_an_earlier_talk-7"):
-        await talk.agrees()
+    with pytest.raises(AssertionError, match=r"not in their history: .*user 0.*msg_chat_of_an_earlier_talk-7"):
+        await load.check_agreement()
 
 
 async def test_an_acknowledged_message_that_the_store_has_lost_is_named() -> None:
-    talk, ada, bob = talk_of({TALK: []})
+    load, ada, bob = talk_of({TALK: []})
     acknowledge(message(TALK, 1, name="lost"), ada)
     push(message(TALK, 1, name="lost"), bob)
-    with pytest.raises(AssertionError, match=r"not in the history: .*person 0.*msg_lost.*person 1.*msg_lost"):
-        await talk.agrees()
+    with pytest.raises(AssertionError, match=r"not in the history: .*user 0.*msg_lost.*user 1.*msg_lost"):
+        await load.check_agreement()
 
 
 async def test_an_acknowledged_message_is_missed_although_another_one_is_in_its_place() -> None:
     """All devices and the history agree, since the first to come keeps its place."""
     stored, lost = message(TALK, 1, "bob"), message(TALK, 1, name="lost")
-    talk, ada, bob = talk_of({TALK: [stored]})
+    load, ada, bob = talk_of({TALK: [stored]})
     acknowledge(stored, bob)
     push(stored, ada)
     acknowledge(lost, ada)
-    with pytest.raises(AssertionError, match=r"acknowledged and not stored: .*person 0.*msg_lost.*two messages in one"):
-        await talk.agrees()
+    with pytest.raises(AssertionError, match=r"acknowledged and not stored: .*user 0.*msg_lost.*two messages in one"):
+        await load.check_agreement()
 
 
 async def test_an_ack_of_what_was_never_sent_from_here_is_a_fault() -> None:

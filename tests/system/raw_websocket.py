@@ -6,16 +6,16 @@ import struct
 from collections.abc import Iterator
 from typing import Any
 
-from tests.system.people import ANSWER_S, Place
+from tests.system.users import ANSWER_S, Endpoint
 
 Json = dict[str, Any]
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 
 
-class RawLine:
+class RawWebSocket:
     """Greeted, unless `greeted` is false. `receive_buffer`: a small one, so that the server soon cannot write more."""
 
-    def __init__(self, server: Place, token: str, *, receive_buffer: int = 0, greeted: bool = True) -> None:
+    def __init__(self, server: Endpoint, token: str, *, receive_buffer: int = 0, greeted: bool = True) -> None:
         self.socket = socket.socket()
         self._buffer = b""
         try:
@@ -32,7 +32,7 @@ class RawLine:
             self.socket.close()
             raise
 
-    def __enter__(self) -> "RawLine":
+    def __enter__(self) -> "RawWebSocket":
         return self
 
     def __exit__(self, *reason: object) -> None:

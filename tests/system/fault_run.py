@@ -13,31 +13,31 @@ from pathlib import Path
 
 from tests.system.deployment import Deployment, Process
 from tests.system.fault_list import Fault
-from tests.system.people import Person
-from tests.system.talk import LOOK_S, PATIENCE_S, Moment, Talk
+from tests.system.users import User
+from tests.system.write_load import PATIENCE_S, POLL_S, Moment, WriteLoad
 
 REPORT = "SERIATIM_FAULTS_REPORT"
 REST_PACE_S = 0.25
 STEADY_ACKS = 3  # one may be of a message that waited for the end of the fault, while new ones are still refused
 
 
-class Storm:
-    """`talk` goes on all the while. Times are seconds since the fault was over."""
+class FaultRun:
+    """`load` goes on all the while. Times are seconds since the fault was over."""
 
-    def __init__(self, deployment: Deployment, talk: Talk, rest: "Rest") -> None:
-        self.talk = talk
+    def __init__(self, deployment: Deployment, load: WriteLoad, rest: "RestPoller") -> None:
+        self.load = load
         self._deployment = deployment
-        self._rest = rest
+        self._poller = rest
         self._began = time.monotonic()
         self._ended: float | None = None
         self._restarted: list[tuple[Process, int]] = []
         self._measured: dict[str, float] = {}
 
-    def begins(self) -> None:
+    def mark_begin(self) -> None:
         """The fault comes now, and not with the block."""
         self._began = time.monotonic()
 
-    def over(self) -> None:
+    def mark_end(self) -> None:
         """From here on recovery is measured. The end of the block, unless it is said before."""
         if self._ended is None:
             self._ended = time.monotonic()
@@ -46,18 +46,18 @@ class Storm:
         """Say it before it ends."""
         self._restarted.append((process, process.lives()))
 
-    async def noticed(self) -> None:
+    async def until_noticed(self) -> None:
         """Returns once a user was told that something is wrong."""
-        before = len(self.talk.troubles)
-        await self.talk.until(lambda: len(self.talk.troubles) > before, "somebody notices")
+        before = len(self.load.errors)
+        await self.load.until(lambda: len(self.load.errors) > before, "somebody notices")
 
-    async def passes(self) -> None:
-        """Returns once everything is as before: every chat, every person, every process."""
+    async def until_recovered(self) -> None:
+        """Returns once everything is as before: every chat, every user, every process."""
         ready = asyncio.create_task(self._ready_s())
         try:
-            await self.talk.until(lambda: self._acks() is not None, "everybody can write again")
-            await self.talk.until(lambda: self._arrivals() is not None, "everybody sees something new in every chat")
-            await self._rest.answers()
+            await self.load.until(lambda: self._acks() is not None, "everybody can write again")
+            await self.load.until(lambda: self._arrivals() is not None, "everybody sees something new in every chat")
+            await self._poller.answers()
             try:
                 self._measured["ready_s"] = await asyncio.wait_for(ready, PATIENCE_S)
             except TimeoutError:
@@ -73,15 +73,17 @@ class Storm:
         path = os.environ.get(REPORT)
         if not path:
             return
-        phones = self.talk.phones
+        devices = self.load.devices
         row = {
             "fault": fault.name,
             "lasted_s": -self._since(self._began),
             **self._measured,
-            "longest_wait_s": max(took for each in phones for began, took in each.waits if began + took >= self._began),
-            "troubles": Counter(what for each in phones for at, what in each.troubles if at >= self._began),
-            "rest_troubles": Counter(self._rest.troubles),
-            "messages": sum(len(each.acked_at) for each in phones),
+            "longest_wait_s": max(
+                took for each in devices for began, took in each.waits if began + took >= self._began
+            ),
+            "errors": Counter(what for each in devices for at, what in each.errors if at >= self._began),
+            "rest_errors": Counter(self._poller.errors),
+            "messages": sum(len(each.acked_at) for each in devices),
         }
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
@@ -95,10 +97,10 @@ class Storm:
     def _acks(self) -> tuple[float, float] | None:
         """To the very first ack; and to when everybody could write again, without another refusal after it."""
         steady: list[float] = []
-        for phone in self.talk.writers:
-            last_trouble = max((at for at, _ in phone.troubles), default=0.0)
-            acked = sorted(moment.at for moment in phone.acked_at.values() if self._since(moment.at) > 0)
-            after = [at for at in acked if at > last_trouble]
+        for device in self.load.writers:
+            last_error = max((at for at, _ in device.errors), default=0.0)
+            acked = sorted(moment.at for moment in device.acked_at.values() if self._since(moment.at) > 0)
+            after = [at for at in acked if at > last_error]
             if len(after) < STEADY_ACKS:
                 return None
             steady.append(self._since(after[0]))
@@ -109,14 +111,14 @@ class Storm:
         have two; and to when everybody has seen such a message in every chat."""
         acked, crossing = self._acked(), list[float]()
         firsts: dict[tuple[int, str], float] = {}
-        for number, phone in enumerate(self.talk.phones):
+        for number, device in enumerate(self.load.devices):
             for message_id, ack in acked.items():
-                seen = phone.seen_at.get(message_id)
+                seen = device.seen_at.get(message_id)
                 if seen is not None and self._since(seen.at) > 0:
                     place = (number, ack.chat_id)
                     firsts[place] = min(seen.at, firsts.get(place, seen.at))
                     crossing += [seen.at] if seen.port != ack.port else []
-        if len(firsts) < len(self.talk.phones) * len(self.talk.chats):
+        if len(firsts) < len(self.load.devices) * len(self.load.chats):
             return None
         return self._since(min(crossing or firsts.values())), self._since(max(firsts.values()))
 
@@ -124,14 +126,14 @@ class Storm:
         """By message: all since the fault was over."""
         return {
             message_id: moment
-            for phone in self.talk.phones
-            for message_id, moment in phone.acked_at.items()
+            for device in self.load.devices
+            for message_id, moment in device.acked_at.items()
             if self._since(moment.at) > 0
         }
 
     async def _ready_s(self) -> float:
         while await asyncio.to_thread(self._unready):  # noqa: ASYNC110 - nobody tells us
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         return self._since(time.monotonic())
 
     def _unready(self) -> list[str]:
@@ -139,17 +141,17 @@ class Storm:
         return down or [each.name for each in self._deployment.all if not each.is_ready()]
 
 
-class Rest:
-    """Somebody who asks for the own chats over and over. `troubles`: what came instead."""
+class RestPoller:
+    """Somebody who asks for the own chats over and over. `errors`: what came instead."""
 
-    def __init__(self, person: Person) -> None:
-        self.troubles: list[str] = []
-        self._person = person
+    def __init__(self, user: User) -> None:
+        self.errors: list[str] = []
+        self._person = user
         self._answers = 0
         self._over = False
         self._asking: asyncio.Task[None] | None = None
 
-    async def __aenter__(self) -> "Rest":
+    async def __aenter__(self) -> "RestPoller":
         self._asking = asyncio.create_task(self._ask())
         return self
 
@@ -163,17 +165,17 @@ class Rest:
         before = self._answers
         async with asyncio.timeout(PATIENCE_S):
             while self._answers == before:  # noqa: ASYNC110 - the same clock as everything here
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
 
     async def _ask(self) -> None:
         while not self._over:
             try:
                 reply = await asyncio.to_thread(self._person.call, "GET", "/chats")
             except (OSError, HTTPException):
-                self.troubles.append("no answer")
+                self.errors.append("no answer")
             else:
                 if reply.status == 200:
                     self._answers += 1
                 else:
-                    self.troubles.append(str(reply.status))
+                    self.errors.append(str(reply.status))
             await asyncio.sleep(REST_PACE_S)

@@ -11,20 +11,20 @@ from itertools import count
 
 from seriatim.engines.grpc.durability import rendezvous
 from tests.system.deployment import Deployment, Process
-from tests.system.people import ANSWER_S, Person
-from tests.system.phones import Lost, Phone, Refused
+from tests.system.devices import Device, Lost, Refused
+from tests.system.users import ANSWER_S, User
 
 WRITERS = 40
-PHONES = 5  # that they share: eight of them write less than ten messages a second
+DEVICES = 5  # that they share: eight of them write less than ten messages a second
 PACE_S = 1.0
-CALM_PACE_S = 0.3
+BYSTANDER_PACE_S = 0.3
 REFUSED_S = 1.0
 CHATS_TRIED_MAX = 50
 
 _numbers = count()
 
 
-class Crowd:
+class ConcurrentWriters:
     """Enter it to begin, leave it to end. `broken`: the ingest process that the many depend on."""
 
     def __init__(self, deployment: Deployment, broken: Process) -> None:
@@ -33,21 +33,21 @@ class Crowd:
         self.chat_id = ""
         self._waiting = 0
         self._over = False
-        self._phones: list[Phone] = []
+        self._devices: list[Device] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self.calm_acks = 0
-        self.calm_refusals: list[list[tuple[float, str]]] = []  # those in a row, when and what
+        self.bystander_acks = 0
+        self.bystander_refusals: list[list[tuple[float, str]]] = []  # those in a row, when and what
 
-    async def __aenter__(self) -> "Crowd":
-        people = await asyncio.to_thread(self._people)
-        chats = await asyncio.to_thread(self._chats, people)
+    async def __aenter__(self) -> "ConcurrentWriters":
+        users = await asyncio.to_thread(self._people)
+        chats = await asyncio.to_thread(self._chats, users)
         self.chat_id = chats[0]
-        self._phones = [Phone(person) for person in people]
-        await asyncio.gather(*(phone.connect() for phone in self._phones))
-        many, calm = self._phones[:PHONES], self._phones[PHONES:]
-        self._tasks = [asyncio.create_task(self._write(many[each % PHONES], chats[0])) for each in range(WRITERS)]
-        self._tasks += [asyncio.create_task(self._write_calmly(phone, chats[1])) for phone in calm]
-        await self.calm_goes_on()
+        self._devices = [Device(user) for user in users]
+        await asyncio.gather(*(device.connect() for device in self._devices))
+        many, calm = self._devices[:DEVICES], self._devices[DEVICES:]
+        self._tasks = [asyncio.create_task(self._write(many[each % DEVICES], chats[0])) for each in range(WRITERS)]
+        self._tasks += [asyncio.create_task(self._write_as_bystander(device, chats[1])) for device in calm]
+        await self.bystanders_progress()
         return self
 
     async def __aexit__(self, *reason: object) -> None:
@@ -55,68 +55,68 @@ class Crowd:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(phone.hang_up() for phone in self._phones))
+        await asyncio.gather(*(device.close() for device in self._devices))
 
-    async def all_wait(self) -> None:
+    async def all_pending(self) -> None:
         """Returns once every one of the many has a send under way."""
         await self._until(lambda: self._waiting == WRITERS)
 
-    async def calm_goes_on(self) -> None:
+    async def bystanders_progress(self) -> None:
         """Returns once each of the few has got some more through."""
-        wanted = self.calm_acks + 6
-        await self._until(lambda: self.calm_acks >= wanted)
+        wanted = self.bystander_acks + 6
+        await self._until(lambda: self.bystander_acks >= wanted)
 
-    def calm_was_refused_s(self) -> float:
+    def bystanders_refused_s(self) -> float:
         """The longest time from one refusal to the last one before something got through again."""
-        return max((row[-1][0] - row[0][0] for row in self.calm_refusals if row), default=0.0)
+        return max((row[-1][0] - row[0][0] for row in self.bystander_refusals if row), default=0.0)
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 2 * ANSWER_S
         while not condition():
-            assert time.monotonic() < deadline, f"waited in vain; refused: {self.calm_refusals}"
+            assert time.monotonic() < deadline, f"waited in vain; refused: {self.bystander_refusals}"
             await asyncio.sleep(0.02)
 
-    async def _write(self, phone: Phone, chat_id: str) -> None:
+    async def _write(self, device: Device, chat_id: str) -> None:
         while not self._over:
             self._waiting += 1
             try:
                 with suppress(Refused, Lost):
-                    await phone.send(chat_id, "one of many")
+                    await device.send(chat_id, "one of many")
             finally:
                 self._waiting -= 1
             await asyncio.sleep(PACE_S)
 
-    async def _write_calmly(self, phone: Phone, chat_id: str) -> None:
+    async def _write_as_bystander(self, device: Device, chat_id: str) -> None:
         refusals: list[tuple[float, str]] = []
-        self.calm_refusals.append(refusals)
+        self.bystander_refusals.append(refusals)
         while not self._over:
             try:
-                await phone.send(chat_id, "one of few")
-                self.calm_acks += 1
+                await device.send(chat_id, "one of few")
+                self.bystander_acks += 1
                 if refusals:
                     refusals = []
-                    self.calm_refusals.append(refusals)
+                    self.bystander_refusals.append(refusals)
             except Refused as refused:
                 refusals.append((time.monotonic(), str(refused)))
-            await asyncio.sleep(CALM_PACE_S)
+            await asyncio.sleep(BYSTANDER_PACE_S)
 
     # --- before it begins ---------------------------------------------------------------------------------------------
 
-    def _people(self) -> Sequence[Person]:
+    def _people(self) -> Sequence[User]:
         """The many by turns at both gateways, the few one at each."""
         gateways = self._deployment.gateways
-        numbers = [next(_numbers) for _ in range(PHONES + len(gateways))]
+        numbers = [next(_numbers) for _ in range(DEVICES + len(gateways))]
         return [
-            Person(self._deployment.api, f"+49171{number:08d}", gateway=gateways[place % len(gateways)])
+            User(self._deployment.api, f"+49171{number:08d}", gateway=gateways[place % len(gateways)])
             for place, number in enumerate(numbers)
         ]
 
-    def _chats(self, people: Sequence[Person]) -> tuple[str, str]:
+    def _chats(self, users: Sequence[User]) -> tuple[str, str]:
         """One of the process that will break, one of the other."""
         addresses = sorted(f"127.0.0.1:{each.rpc_port}" for each in self._deployment.ingests)
         found: dict[bool, str] = {}
         for _ in range(CHATS_TRIED_MAX):
-            chat_id = people[0].create_group(*people[1:])
+            chat_id = users[0].create_group(*users[1:])
             found.setdefault(rendezvous(chat_id, addresses) == self._broken, chat_id)
             if len(found) == 2:
                 return found[True], found[False]

@@ -1,4 +1,4 @@
-"""People who use a running server over REST and WebSocket, step by step, with nothing of ours in between."""
+"""Users of a running server over REST and WebSocket, step by step, with no code of the product in between."""
 
 import http.client
 import json
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 ANSWER_S = 30.0  # far more than an answer takes, even on a machine that does much else
 
 
-class Place(Protocol):
+class Endpoint(Protocol):
     """Where a server listens."""
 
     host: str
@@ -38,7 +38,7 @@ class Reply:
         return self.json["data"]
 
 
-def request(server: Place, method: str, path: str, body: object = None, *, port: int = 0, **headers: str) -> Reply:
+def request(server: Endpoint, method: str, path: str, body: object = None, *, port: int = 0, **headers: str) -> Reply:
     """One request on a connection of its own. `X_Device_ID="..."` is the header X-Device-ID."""
     connection = http.client.HTTPConnection(server.host, port or server.port, timeout=ANSWER_S)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -51,17 +51,17 @@ def request(server: Place, method: str, path: str, body: object = None, *, port:
         connection.close()
 
 
-class Person:
+class User:
     """Signed in with one device. `gateway`: where its WebSockets go, if not to the server that speaks REST."""
 
     def __init__(
         self,
-        server: Place,
+        server: Endpoint,
         phone_number: str,
         *,
         otp: str | None = None,
         device_id: str | None = None,
-        gateway: Place | None = None,
+        gateway: Endpoint | None = None,
     ) -> None:
         self.server = server
         self.gateway = gateway
@@ -79,7 +79,7 @@ class Person:
     def call(self, method: str, path: str, body: object = None) -> Reply:
         return request(self.server, method, f"/api/v1{path}", body, Authorization=f"Bearer {self.access_token}")
 
-    def create_group(self, *others: "Person", name: str = "us") -> str:
+    def create_group(self, *others: "User", name: str = "us") -> str:
         body = {"type": "group", "name": name, "member_ids": [other.user_id for other in others]}
         chat_id = self.call("POST", "/chats", body).data["chat_id"]
         assert isinstance(chat_id, str)
@@ -96,14 +96,14 @@ class Person:
                 return found
             path = f"/chats/{chat_id}/messages?cursor={reply.json['pagination']['next_cursor']}"
 
-    def connect(self) -> "Line":
-        return Line(self.gateway or self.server, self.access_token)
+    def connect(self) -> "WebSocketClient":
+        return WebSocketClient(self.gateway or self.server, self.access_token)
 
 
-class Line:
+class WebSocketClient:
     """A WebSocket, greeted once it is entered."""
 
-    def __init__(self, server: Place, token: str) -> None:
+    def __init__(self, server: Endpoint, token: str) -> None:
         self._opening = connect(
             f"ws://{server.host}:{server.port}/v1/ws",
             additional_headers={"Authorization": f"Bearer {token}"},
@@ -114,7 +114,7 @@ class Line:
         self.socket: ClientConnection
         self.greeting: Json = {}
 
-    def __enter__(self) -> "Line":
+    def __enter__(self) -> "WebSocketClient":
         self.socket = self._opening.__enter__()
         self.greeting = self.receive("connection_established")
         return self

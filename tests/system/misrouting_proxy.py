@@ -1,4 +1,4 @@
-"""A switchboard between gateways and two ingest processes that connects some sends to the wrong one.
+"""A proxy between gateways and two ingest processes that forwards some sends to the wrong one.
 
 To the gateways it is their only ingest. To the ingests it is a gateway whose list of them differs from everyone else's.
 """
@@ -22,13 +22,13 @@ from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.accounts import Sessions
 from seriatim.ports.durability import Answer, BackPage, Durability, History, PrefixPage
 from tests.system.deployment import Process
-from tests.system.server import COMMAND, STOP_S, clean_environment, until
+from tests.system.server_process import COMMAND, STOP_S, clean_environment, until
 
 READY_S = 30.0
 
 
-class Crossing(Durability, History, Sessions):
-    """Every send is connected on its own, those that `crosses` picks to the ingest that does not own their chat.
+class MisroutingProxy(Durability, History, Sessions):
+    """Every send is routed on its own, those that `misroutes` picks to the ingest that does not own their chat.
 
     Who does not wait for an ack before the next send of a chat may find the two in another order: that is the point.
     """
@@ -36,9 +36,9 @@ class Crossing(Durability, History, Sessions):
     def __init__(self, ingests: Sequence[str], *, seed: int, wrong_share: float) -> None:
         clock = SystemClock()
         self.right = GrpcDurability(StaticAddresses(ingests), GrpcDialer(), clock)
-        self.wrong = GrpcDurability(StaticAddresses(ingests), GrpcDialer(), clock, choose=anybody_else)
+        self.wrong = GrpcDurability(StaticAddresses(ingests), GrpcDialer(), clock, choose=other_than_owner)
         chance = random.Random(seed)
-        self.crosses: Callable[[Draft], bool] = lambda draft: chance.random() < wrong_share
+        self.misroutes: Callable[[Draft], bool] = lambda draft: chance.random() < wrong_share
         self.sends: Counter[bool] = Counter()  # by whether they were misrouted
 
     @property
@@ -51,7 +51,7 @@ class Crossing(Durability, History, Sessions):
                 await asyncio.sleep(0.02)
 
     def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
-        crossed = self.crosses(draft)
+        crossed = self.misroutes(draft)
         self.sends[crossed] += 1
         (self.wrong if crossed else self.right).submit(draft, deadline=deadline, answer=answer)
 
@@ -80,22 +80,24 @@ class Crossing(Durability, History, Sessions):
         return await self.right.session(session_id, timeout_s=timeout_s)
 
 
-def anybody_else(key: str, addresses: Sequence[str]) -> str:
+def other_than_owner(key: str, addresses: Sequence[str]) -> str:
     """Not the owner, unless nobody else is there."""
     others = [address for address in addresses if address != rendezvous(key, addresses)]
     return others[0] if others else addresses[0]
 
 
 @asynccontextmanager
-async def crossing(ingests: Sequence[str], *, seed: int, wrong_share: float) -> AsyncIterator[tuple[Crossing, str]]:
-    """The switchboard, connected to both ingests, and the address at which gateways find it."""
-    board = Crossing(ingests, seed=seed, wrong_share=wrong_share)
-    running = [asyncio.create_task(each.run()) for each in (board.right, board.wrong)]
-    listener = DurabilityServer(board, board, SystemClock())
+async def misrouting_proxy(
+    ingests: Sequence[str], *, seed: int, wrong_share: float
+) -> AsyncIterator[tuple[MisroutingProxy, str]]:
+    """The proxy, connected to both ingests, and the address at which gateways find it."""
+    proxy = MisroutingProxy(ingests, seed=seed, wrong_share=wrong_share)
+    running = [asyncio.create_task(each.run()) for each in (proxy.right, proxy.wrong)]
+    listener = DurabilityServer(proxy, proxy, SystemClock())
     try:
-        await board.ready()
+        await proxy.ready()
         port = await listener.start("127.0.0.1", 0)
-        yield board, f"127.0.0.1:{port}"
+        yield proxy, f"127.0.0.1:{port}"
     finally:
         await listener.stop()
         for task in running:
@@ -106,9 +108,9 @@ async def crossing(ingests: Sequence[str], *, seed: int, wrong_share: float) -> 
 @asynccontextmanager
 async def gateways(folder: Path, ingest: str, directory: str, count: int) -> AsyncIterator[Sequence[Process]]:
     """Processes of their own that ask this ingest, and know the keys of the deployment in the folder."""
-    started = [_Gateway(folder, f"crossed-{number}", ingest, directory) for number in range(count)]
+    started = [_Gateway(folder, f"misrouted-{number}", ingest, directory) for number in range(count)]
     try:
-        # In threads: they are not ready before the switchboard has answered them, which may be in this very loop.
+        # In threads: they are not ready before the proxy has answered them, which may be in this very loop.
         yield [await asyncio.to_thread(each.wait_until_ready) for each in started]
         for each in started:
             each.process.terminate()

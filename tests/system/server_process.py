@@ -18,7 +18,7 @@ from seriatim.domain import limits
 COMMAND = (sys.executable, "-m", "seriatim.cli.main")
 START_S = 30.0  # far more than a start takes; a machine that tests in parallel may be slow
 STOP_S = 45.0  # a drain may take 30 s
-WAIT_S = 60.0  # for what must come; nobody waits that long for what works
+WAIT_S = 60.0  # for what must come; far more than it takes
 
 Json = dict[str, Any]
 
@@ -109,7 +109,7 @@ def serving(
 
 
 def with_limits(folder: Path, **changed: float) -> Sequence[str]:
-    """The command of a server with other limits, for tests that would otherwise wait as long as people do."""
+    """The command of a server with other limits, for tests that would otherwise wait as long as users do."""
     assert [name for name in changed if not hasattr(limits, name)] == []
     script = folder / "with_limits.py"
     lines = [
@@ -138,5 +138,5 @@ def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 
 def clean_environment() -> dict[str, str]:
-    """Whoever runs the tests may have settings of their own."""
+    """Without settings of the machine that runs the tests."""
     return {name: value for name, value in os.environ.items() if not name.startswith("SERIATIM_")}
