@@ -14,7 +14,7 @@ from seriatim.domain.ids import MESSAGE, ulid
 from seriatim.domain.message import TEXT, Message, content_digest
 from seriatim.domain.times import iso
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.dynamodb.store import Store
+from seriatim.engines.dynamodb.store import DynamoStore
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.kafka.cluster import Cluster
 from seriatim.engines.kafka.event_writer import KafkaEventWriter
@@ -37,7 +37,7 @@ async def transactions(
     """One message in each transaction, as `ingest` writes it: key, slot, and whether the sender is a member."""
     place = DynamoDbUrl.parse(store)
     async with dynamodb(place.endpoint, place.region, _clock) as client:
-        log = DynamoMessageLog(Store(client, _clock, prefix=place.prefix))
+        log = DynamoMessageLog(DynamoStore(client, _clock, prefix=place.prefix))
 
         async def commit(writer: int) -> None:
             message = _message(chat_id, senders[writer % len(senders)], content)

@@ -12,8 +12,8 @@ from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.dynamodb.request_keys import DynamoRequestKeys
 from seriatim.engines.dynamodb.rows.attributes import S
-from seriatim.engines.dynamodb.store import COUNTERS, Rows, Store
-from seriatim.engines.dynamodb.transport.client import Client
+from seriatim.engines.dynamodb.store import COUNTERS, DynamoStore, ReadOnlyStore
+from seriatim.engines.dynamodb.transport.client import DynamoClient
 from seriatim.engines.embedded.accounts import EmbeddedAccounts, EmbeddedSessions
 from seriatim.engines.embedded.catalog import EmbeddedCatalog, EmbeddedRoster, EmbeddedUserChats
 from seriatim.engines.embedded.message_log import EmbeddedDeliveryState, EmbeddedMessageLog
@@ -209,16 +209,16 @@ class DynamoEngine(StoreEngine):
         self.store = self.client.store()
 
     async def lose_counter(self, chat_id: str) -> None:
-        accident = self.store.writing(COUNTERS, {"Key": {"chat_id": S(chat_id)}})
+        accident = self.store.write_request(COUNTERS, {"Key": {"chat_id": S(chat_id)}})
         await self.store.delete(accident, until=self.store.until(PATIENCE_S))
 
     async def damage_counter(self, chat_id: str) -> None:
-        accident = self.store.writing(
+        accident = self.store.write_request(
             COUNTERS,
             {"Key": {"chat_id": S(chat_id)}, "UpdateExpression": "SET sequence_counter = :damaged"},
             values={":damaged": S("no release writes this")},
         )
-        await self.store.change(accident, until=self.store.until(PATIENCE_S))
+        await self.store.update(accident, until=self.store.until(PATIENCE_S))
 
     def log(self) -> MessageLog:
         return DynamoMessageLog(self._writes("ingest"))
@@ -247,13 +247,13 @@ class DynamoEngine(StoreEngine):
     def request_keys(self) -> RequestKeys:
         return DynamoRequestKeys(self._writes("api"))
 
-    def _reads(self, role: str) -> Rows:
-        return Rows(self._policed(role), SystemClock(), prefix=PREFIX)
+    def _reads(self, role: str) -> ReadOnlyStore:
+        return ReadOnlyStore(self._policed(role), SystemClock(), prefix=PREFIX)
 
-    def _writes(self, role: str) -> Store:
-        return Store(self._policed(role), SystemClock(), prefix=PREFIX)
+    def _writes(self, role: str) -> DynamoStore:
+        return DynamoStore(self._policed(role), SystemClock(), prefix=PREFIX)
 
-    def _policed(self, role: str) -> Client:
+    def _policed(self, role: str) -> DynamoClient:
         return PolicedClient(self.client, role, prefix=PREFIX, needs=self.needs[role])
 
 

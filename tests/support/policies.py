@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from seriatim.engines.dynamodb.transport.client import Client, Request
+from seriatim.engines.dynamodb.transport.client import DynamoClient, Request
 
 IAM = Path(__file__).parents[2] / "deploy" / "iam"
 ARN = "arn:aws:dynamodb:eu-west-1:111122223333:table/"  # of the partition aws; there are others
@@ -23,10 +23,12 @@ class Denied(Exception):
     """What a policy does not allow. No error of ours: nothing may catch it and go on."""
 
 
-class PolicedClient(Client):
+class PolicedClient(DynamoClient):
     """Another client's calls, if the policy of that name allows all that they need. `needs` collects it."""
 
-    def __init__(self, client: Client, name: str, *, prefix: str = "", needs: dict[Need, None] | None = None) -> None:
+    def __init__(
+        self, client: DynamoClient, name: str, *, prefix: str = "", needs: dict[Need, None] | None = None
+    ) -> None:
         self.needs = {} if needs is None else needs
         self._behind = client
         self._policy = policy(name)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
-from seriatim.engines.dynamodb.store import Store
+from seriatim.engines.dynamodb.store import DynamoStore
 from seriatim.engines.dynamodb.table_control import DynamoTableControl
-from seriatim.engines.dynamodb.transport.client import Client, Request
-from seriatim.engines.dynamodb.transport.signing import Credentials
+from seriatim.engines.dynamodb.transport.client import DynamoClient, Request
+from seriatim.engines.dynamodb.transport.signing import AwsCredentials
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.tables import TABLES, create
 from tests.support.real_engines import real_engines
@@ -26,7 +26,7 @@ from tools.engines.dynamodb import KEY_ID, REGION, SECRET, DynamoDB
 PATIENCE_S = 30.0
 PREFIX = "test_"
 DELETES_MAX = 25  # in one batch of the store
-ANYBODY = Credentials(key_id=KEY_ID, secret=SECRET)
+ANYBODY = AwsCredentials(key_id=KEY_ID, secret=SECRET)
 
 _EXPRESSIONS = ("ConditionExpression", "UpdateExpression", "KeyConditionExpression", "ProjectionExpression")
 _KEYWORDS = frozenset({"SET", "ADD", "REMOVE", "AND", "OR", "NOT"})
@@ -51,7 +51,7 @@ async def client_with_tables() -> "CarefulClient":
     return client
 
 
-class PatientClient(Client):
+class PatientClient(DynamoClient):
     """Whatever a caller's deadline is, the engine gets `patience_s` to answer: a busy machine makes no test fail.
 
     A call that would not begin because its time is up still does not. Without patience the caller's deadline rules.
@@ -82,8 +82,8 @@ class CarefulClient(PatientClient):
         self.requests.append((operation, request))
         return await super().call(operation, request, until=until)
 
-    def store(self) -> Store:
-        return Store(self, SystemClock(), prefix=PREFIX)
+    def store(self) -> DynamoStore:
+        return DynamoStore(self, SystemClock(), prefix=PREFIX)
 
     async def close(self) -> None:
         await super().close()

@@ -11,7 +11,7 @@ from seriatim.cli.main import main
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.engines.dynamodb.table_control import DynamoTableControl
-from seriatim.engines.dynamodb.transport.client import Client, Request
+from seriatim.engines.dynamodb.transport.client import DynamoClient, Request
 from tests.support.real_dynamodb import real_dynamodb
 
 PREFIX = "told_"
@@ -79,8 +79,8 @@ def test_f4_a_lost_connection_is_told_and_the_tables_are_made_all_the_same(
     assert (again.exit_code, json.loads(again.stdout)) == (0, {"made": [], "differences": []})
 
 
-class _Forgetful(Client):
-    def __init__(self, client: Client) -> None:
+class _Forgetful(DynamoClient):
+    def __init__(self, client: DynamoClient) -> None:
         self._behind = client
         self._done: set[tuple[str, object]] = set()
 

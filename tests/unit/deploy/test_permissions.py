@@ -9,9 +9,9 @@ from seriatim.domain import limits
 from seriatim.engines.dynamodb.catalog import DynamoRoster
 from seriatim.engines.dynamodb.inspection import DynamoInspection
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.dynamodb.store import Rows, Store
+from seriatim.engines.dynamodb.store import DynamoStore, ReadOnlyStore
 from seriatim.engines.dynamodb.table_control import DynamoTableControl
-from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.engines.dynamodb.table_reader import TableReader
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.counter_repair import CounterRepairer
 from seriatim.operations.permissions import GRANTS, READS, TablePermission
@@ -100,7 +100,7 @@ async def test_tables_are_made_mended_and_compared_with_the_rights_of_that_tool_
 async def test_the_checker_reads_every_table_that_it_looks_at_with_its_own_rights_alone() -> None:
     careful = await client_with_tables()
     police = PolicedClient(careful.plain, "check", prefix=PREFIX)
-    rows = DynamoInspection(Reader(police, prefix=PREFIX))
+    rows = DynamoInspection(TableReader(police, prefix=PREFIX))
     try:
         await rows.estimated_rows()
         every = (rows.chats, rows.counters, rows.chats_with_slots, rows.memberships, rows.user_chats, rows.pairs)
@@ -130,7 +130,7 @@ async def test_a_lost_counter_is_repaired_with_exactly_the_rights_of_that_tool(
         await persist(log, entry(message(1)))
         await engine.lose_counter(CHAT)
         police = PolicedClient(engine.client, "counters", prefix=PREFIX)
-        store = Store(police, clock, prefix=PREFIX)
+        store = DynamoStore(police, clock, prefix=PREFIX)
         assert (await DynamoRoster(store).members(CHAT, timeout_s=5)).user_ids  # the tool looks first
         doctor = CounterRepairer(DynamoMessageLog(store), clock, highest_published=lambda chat_id: 1)
         repair = await doctor.repair(CHAT, margin=1)
@@ -215,15 +215,15 @@ async def test_fanout_has_nothing_to_write_with(tmp_path: Path) -> None:
     try:
         roster = world.fanout_ports("group", "consumer").roster
         assert type(roster) is DynamoRoster
-        assert type(roster._store) is Rows
+        assert type(roster._store) is ReadOnlyStore
     finally:
         await world.close()
 
 
 def test_what_only_reads_lacks_every_way_to_write() -> None:
-    writes = [name for name in vars(Store) if not name.startswith("_")]
-    assert {"put", "update", "change", "delete", "transact", "writing"} <= {*writes}
-    assert [name for name in writes if hasattr(Rows, name)] == []
+    writes = [name for name in vars(DynamoStore) if not name.startswith("_")]
+    assert {"put", "update", "update_returning", "delete", "transact", "write_request"} <= {*writes}
+    assert [name for name in writes if hasattr(ReadOnlyStore, name)] == []
 
 
 def _granted(role: str) -> list[Need]:

@@ -16,17 +16,22 @@ from seriatim.domain.errors import (
     ServiceUnavailable,
     Throttled,
 )
-from seriatim.engines.dynamodb.transport.client import Client
-from seriatim.engines.dynamodb.transport.errors import ConditionFailed, Refusal, TransactionCancelled, refusal
-from seriatim.engines.dynamodb.transport.signing import Credentials
+from seriatim.engines.dynamodb.transport.client import DynamoClient
+from seriatim.engines.dynamodb.transport.errors import (
+    ConditionFailed,
+    DynamoError,
+    TransactionCancelled,
+    error_of_response,
+)
+from seriatim.engines.dynamodb.transport.signing import AwsCredentials
 from seriatim.engines.inprocess.clock import SystemClock
 from tests.unit.connection.test_front_tls import contexts
 from tests.unit.engines.scripted_http import Server, echo, http, serving
 
 
-def client_of(url: str) -> Client:
-    return Client(
-        url, region="eu-central-1", credentials=lambda: Credentials(key_id="k", secret="s"), clock=SystemClock()
+def client_of(url: str) -> DynamoClient:
+    return DynamoClient(
+        url, region="eu-central-1", credentials=lambda: AwsCredentials(key_id="k", secret="s"), clock=SystemClock()
     )
 
 
@@ -61,33 +66,35 @@ def said(kind: str, **more: object) -> bytes:
 def test_each_refusal_has_one_meaning_and_its_words_are_for_the_log(
     status: int, kind: str, error: type[SeriatimError]
 ) -> None:
-    found = refusal("PutItem", status, said(kind))
+    found = error_of_response("PutItem", status, said(kind))
     assert type(found) is error
     assert "inside" not in str(found)
     assert kind not in str(found)
-    assert isinstance(found.__cause__, Refusal)
+    assert isinstance(found.__cause__, DynamoError)
     assert "PutItem" in str(found.__cause__)
     assert kind in str(found.__cause__)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"__type": 5}'])
 def test_a_refusal_that_is_not_the_stores_own_is_judged_by_its_status(body: bytes) -> None:
-    assert type(refusal("GetItem", 502, body)) is OutcomeUnknown
-    assert type(refusal("GetItem", 404, body)) is InternalError
+    assert type(error_of_response("GetItem", 502, body)) is OutcomeUnknown
+    assert type(error_of_response("GetItem", 404, body)) is InternalError
 
 
 def test_a_failed_condition_brings_the_row_that_made_it_fail() -> None:
-    failed = refusal("PutItem", 400, said("ConditionalCheckFailedException", Item={"a": {"S": "x"}}))
+    failed = error_of_response("PutItem", 400, said("ConditionalCheckFailedException", Item={"a": {"S": "x"}}))
     assert isinstance(failed, ConditionFailed)
     assert msgspec.json.decode(failed.item) == {"a": {"S": "x"}}
-    nothing = refusal("PutItem", 400, said("ConditionalCheckFailedException"))
+    nothing = error_of_response("PutItem", 400, said("ConditionalCheckFailedException"))
     assert isinstance(nothing, ConditionFailed)
     assert not nothing.item
 
 
 def test_a_cancelled_transaction_brings_its_reasons_in_order() -> None:
     reasons = [{"Code": "None"}, {"Code": "ConditionalCheckFailed", "Item": {"a": {"S": "x"}}}, {"Code": "None"}]
-    cancelled = refusal("TransactWriteItems", 400, said("TransactionCanceledException", CancellationReasons=reasons))
+    cancelled = error_of_response(
+        "TransactWriteItems", 400, said("TransactionCanceledException", CancellationReasons=reasons)
+    )
     assert isinstance(cancelled, TransactionCancelled)
     assert [reason.failed for reason in cancelled.reasons] == [False, True, False]
     assert msgspec.json.decode(cancelled.reasons[1].item) == {"a": {"S": "x"}}
@@ -107,7 +114,7 @@ def test_a_cancelled_transaction_brings_its_reasons_in_order() -> None:
 )
 def test_any_cancelled_transaction_is_not_a_failed_condition(codes: list[str], error: type[Exception]) -> None:
     body = said("TransactionCanceledException", CancellationReasons=[{"Code": code} for code in codes])
-    assert type(refusal("TransactWriteItems", 400, body)) is error
+    assert type(error_of_response("TransactWriteItems", 400, body)) is error
 
 
 # --- calls ------------------------------------------------------------------------------------------------------------
@@ -140,10 +147,10 @@ async def test_a_refused_call_is_not_repeated() -> None:
 async def test_credentials_are_asked_for_at_each_call() -> None:
     names = iter(["old", "new"])
     async with serving(echo) as server:
-        client = Client(
+        client = DynamoClient(
             server.url,
             region="eu-central-1",
-            credentials=lambda: Credentials(key_id=next(names), secret="s"),
+            credentials=lambda: AwsCredentials(key_id=next(names), secret="s"),
             clock=SystemClock(),
         )
         for _ in range(2):
@@ -192,4 +199,4 @@ async def test_every_call_is_counted_and_what_was_not_done_is_counted_with_its_r
         await client.close()
     assert client.calls == {"PutItem": len(refused)}
     reasons = ("throttled", "conflict", "condition", "credentials", "misunderstood", "unanswered")
-    assert client.undone == {("PutItem", reason): 1 for reason in reasons}
+    assert client.failures == {("PutItem", reason): 1 for reason in reasons}

@@ -9,7 +9,7 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, Throttled
-from seriatim.engines.dynamodb.transport.connection_pool import Answer, Pool
+from seriatim.engines.dynamodb.transport.connection_pool import ConnectionPool, HttpResponse
 from tests.unit.engines.scripted_http import Respond, Server, echo, http, serving
 
 SOON_S = 0.15
@@ -18,22 +18,22 @@ LONG_S = 10.0
 
 @asynccontextmanager
 async def pool_to(
-    respond: Respond, *, most: int = limits.DYNAMODB_CONNECTIONS_MAX
-) -> AsyncIterator[tuple[Pool, Server]]:
+    respond: Respond, *, connections_max: int = limits.DYNAMODB_CONNECTIONS_MAX
+) -> AsyncIterator[tuple[ConnectionPool, Server]]:
     async with serving(respond) as server:
-        pool = Pool("127.0.0.1", server.port, None, most=most)
+        pool = ConnectionPool("127.0.0.1", server.port, None, connections_max=connections_max)
         try:
             yield pool, server
         finally:
             await pool.close()
 
 
-async def ask(pool: Pool, body: bytes, timeout_s: float = LONG_S) -> Answer:
+async def ask(pool: ConnectionPool, body: bytes, timeout_s: float = LONG_S) -> HttpResponse:
     request = f"POST / HTTP/1.1\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
     return await pool.exchange(request, until=asyncio.get_running_loop().time() + timeout_s)
 
 
-async def until_all_are_closed(pool: Pool) -> None:
+async def until_all_are_closed(pool: ConnectionPool) -> None:
     async with asyncio.timeout(LONG_S):
         while pool._all:  # noqa: ASYNC110 - the pool has no event for it
             await asyncio.sleep(0.002)
@@ -46,14 +46,14 @@ async def silent(server: Server, number: int, writer: asyncio.StreamWriter) -> N
 async def test_one_connection_serves_one_caller_after_the_other() -> None:
     async with pool_to(echo) as (pool, server):
         answers = [await ask(pool, b"%d" % number) for number in range(5)]
-    assert answers == [Answer(200, b"%d" % number) for number in range(5)]
+    assert answers == [HttpResponse(200, b"%d" % number) for number in range(5)]
     assert server.connections == 1
 
 
 async def test_callers_at_once_have_a_connection_each_up_to_the_limit() -> None:
-    async with pool_to(echo, most=3) as (pool, server):
+    async with pool_to(echo, connections_max=3) as (pool, server):
         answers = await asyncio.gather(*(ask(pool, b"%d" % number) for number in range(50)))
-        assert answers == [Answer(200, b"%d" % number) for number in range(50)]
+        assert answers == [HttpResponse(200, b"%d" % number) for number in range(50)]
         assert server.connections == 3
 
 
@@ -64,8 +64,8 @@ async def test_an_answer_in_pieces_is_put_together() -> None:
             await asyncio.sleep(0)
 
     async with pool_to(dribble) as (pool, _):
-        assert await ask(pool, b"a") == Answer(400, b"x" * 50)
-        assert await ask(pool, b"b") == Answer(400, b"x" * 50)
+        assert await ask(pool, b"a") == HttpResponse(400, b"x" * 50)
+        assert await ask(pool, b"b") == HttpResponse(400, b"x" * 50)
 
 
 async def test_who_waits_too_long_does_not_know_the_outcome_and_its_answer_reaches_nobody_else() -> None:
@@ -80,8 +80,8 @@ async def test_who_waits_too_long_does_not_know_the_outcome_and_its_answer_reach
         with pytest.raises(OutcomeUnknown):
             await ask(pool, b"first", timeout_s=SOON_S)
         given_up.set()
-        assert await ask(pool, b"second") == Answer(200, b"second")
-        assert await ask(pool, b"third") == Answer(200, b"third")
+        assert await ask(pool, b"second") == HttpResponse(200, b"second")
+        assert await ask(pool, b"third") == HttpResponse(200, b"third")
         assert server.connections == 2
         assert server.requests == [b"first", b"second", b"third"], "nothing was sent twice"
 
@@ -98,7 +98,7 @@ async def test_a_caller_that_goes_away_leaves_no_answer_behind() -> None:
         going.cancel()
         with pytest.raises(asyncio.CancelledError):
             await going
-        assert await ask(pool, b"second") == Answer(200, b"second")
+        assert await ask(pool, b"second") == HttpResponse(200, b"second")
 
 
 @pytest.mark.parametrize("words", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", b"what?\r\n\r\n"])
@@ -119,7 +119,7 @@ async def test_a_connection_that_the_server_ends_is_not_used_again() -> None:
 
     async with pool_to(farewell) as (pool, server):
         for _ in range(3):
-            assert await ask(pool, b"") == Answer(200, b"bye")
+            assert await ask(pool, b"") == HttpResponse(200, b"bye")
         assert server.connections == 3
 
 
@@ -130,7 +130,7 @@ async def test_a_connection_closed_while_idle_is_not_used_again() -> None:
 
     async with pool_to(close_a_little_later) as (pool, server):
         for number in range(3):
-            assert await ask(pool, b"%d" % number) == Answer(200, b"%d" % number)
+            assert await ask(pool, b"%d" % number) == HttpResponse(200, b"%d" % number)
             await until_all_are_closed(pool)
         assert server.connections == 3
 
@@ -146,7 +146,7 @@ async def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch
 
 
 async def test_who_finds_no_free_connection_waits_no_longer_than_its_time() -> None:
-    async with pool_to(silent, most=1) as (pool, server):
+    async with pool_to(silent, connections_max=1) as (pool, server):
         holding = asyncio.create_task(ask(pool, b"first"))
         await server.asked.wait()
         with pytest.raises(OutcomeUnknown):
@@ -165,18 +165,18 @@ async def test_who_waits_for_a_connection_gets_the_next_one_even_if_it_must_be_o
         else:
             await echo(server, number, writer)
 
-    async with pool_to(fail_first, most=1) as (pool, server):
+    async with pool_to(fail_first, connections_max=1) as (pool, server):
         first, second, third = await asyncio.gather(
             *(ask(pool, body) for body in (b"1", b"2", b"3")), return_exceptions=True
         )
         assert isinstance(first, OutcomeUnknown)
-        assert (second, third) == (Answer(200, b"2"), Answer(200, b"3"))
+        assert (second, third) == (HttpResponse(200, b"2"), HttpResponse(200, b"3"))
         assert server.connections == 2
 
 
 async def test_too_many_that_wait_are_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "DYNAMODB_WAITING_MAX", 2)
-    async with pool_to(silent, most=1) as (pool, server):
+    async with pool_to(silent, connections_max=1) as (pool, server):
         waiting = [asyncio.create_task(ask(pool, b"%d" % number)) for number in range(3)]
         await server.asked.wait()
         with pytest.raises(Throttled):
@@ -190,7 +190,7 @@ async def test_too_many_that_wait_are_refused_before_anything_is_sent(monkeypatc
 async def test_nobody_there_is_an_unknown_outcome() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
-        pool = Pool("127.0.0.1", taken.getsockname()[1], None)
+        pool = ConnectionPool("127.0.0.1", taken.getsockname()[1], None)
         with pytest.raises(OutcomeUnknown):
             await ask(pool, b"hello")
         await pool.close()
@@ -224,9 +224,9 @@ async def test_a_server_that_speaks_unasked_loses_its_connection() -> None:
         writer.write(http(b"for nobody"))
 
     async with pool_to(twice) as (pool, server):
-        assert await ask(pool, b"a") == Answer(200, b"one")
+        assert await ask(pool, b"a") == HttpResponse(200, b"one")
         await until_all_are_closed(pool)
-        assert await ask(pool, b"b") == Answer(200, b"one")
+        assert await ask(pool, b"b") == HttpResponse(200, b"one")
         assert server.connections == 2
 
 
@@ -240,13 +240,13 @@ async def test_words_in_the_same_breath_as_an_answer_are_no_answer_to_the_next_r
             writer.write((unasked[-5:] if server.connections == 1 else b"") + http(b"two"))
 
     async with pool_to(overhasty) as (pool, server):
-        assert await ask(pool, b"a") == Answer(200, b"one")
-        assert await ask(pool, b"b") == Answer(200, b"two")
+        assert await ask(pool, b"a") == HttpResponse(200, b"one")
+        assert await ask(pool, b"b") == HttpResponse(200, b"two")
         assert server.connections == 2
 
 
 async def test_closing_ends_those_who_wait() -> None:
-    async with pool_to(silent, most=1) as (pool, server):
+    async with pool_to(silent, connections_max=1) as (pool, server):
         waiting = [asyncio.create_task(ask(pool, b"%d" % number)) for number in range(3)]
         await server.asked.wait()
         await pool.close()

@@ -11,7 +11,7 @@ from seriatim.engines.dynamodb.inspection import DynamoInspection
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.dynamodb.rows.attributes import S, n
 from seriatim.engines.dynamodb.store import COUNTERS
-from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.engines.dynamodb.table_reader import TableReader
 from seriatim.engines.dynamodb.transport.client import Request
 from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.event_log import MESSAGES
@@ -45,7 +45,7 @@ async def test_f2_a_chat_left_behind_by_an_earlier_release_is_found(engine: Trou
         await _move(engine, chat_id, bucket(chat_id) % EARLIER_BUCKETS)
     found = await engine.log().dirty(before_ms=LATER_MS, limit=1000, timeout_s=T_S)
     assert [each.chat_id for each in found] == list(CHATS)
-    inspection = DynamoInspection(Reader(engine.client, prefix=PREFIX))
+    inspection = DynamoInspection(TableReader(engine.client, prefix=PREFIX))
     for number, chat_id in enumerate(CHATS):
         assert await inspection.is_listed_dirty(chat_id, dirty_at_ms=NOW_MS + number)
 
@@ -54,7 +54,7 @@ async def test_f2_a_chat_in_a_part_that_is_never_asked_is_not_listed(engine: Tro
     await found_group(engine, members=[])
     await allocate(engine.log(), now_ms=NOW_MS)
     await _move(engine, CHATS[0], limits.DIRTY_BUCKETS)
-    inspection = DynamoInspection(Reader(engine.client, prefix=PREFIX))
+    inspection = DynamoInspection(TableReader(engine.client, prefix=PREFIX))
     assert not await inspection.is_listed_dirty(CHATS[0], dirty_at_ms=NOW_MS)
 
 

@@ -8,7 +8,7 @@ from botocore.credentials import Credentials as VendorsCredentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seriatim.engines.dynamodb.transport.signing import Credentials, Signer
+from seriatim.engines.dynamodb.transport.signing import AwsCredentials, Signer
 
 HOST, REGION = "dynamodb.eu-central-1.amazonaws.com", "eu-central-1"
 NOON_MS = 1_769_774_400_000
@@ -28,7 +28,7 @@ texts = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, 
 def test_a_request_is_signed_as_the_vendor_signs_it(
     key_id: str, secret: str, token: str | None, operation: str, body: bytes, now_ms: int
 ) -> None:
-    credentials = Credentials(key_id=key_id, secret=secret, session_token=token)
+    credentials = AwsCredentials(key_id=key_id, secret=secret, session_token=token)
     head = Signer(host=HOST, region=REGION).head(credentials, operation, body, now_ms)
     assert _header(head, "Authorization") == _vendors_signature(credentials, operation, body, now_ms)
     assert _header(head, "Content-Length") == str(len(body))
@@ -39,10 +39,10 @@ def test_a_request_is_signed_as_the_vendor_signs_it(
 def test_the_signing_key_follows_the_day_and_the_secret() -> None:
     signer = Signer(host=HOST, region=REGION)
     for credentials, now_ms in (
-        (Credentials(key_id="a", secret="one"), NOON_MS),
-        (Credentials(key_id="a", secret="one"), NOON_MS + DAY_MS),
-        (Credentials(key_id="b", secret="two"), NOON_MS + DAY_MS),
-        (Credentials(key_id="a", secret="one"), NOON_MS),
+        (AwsCredentials(key_id="a", secret="one"), NOON_MS),
+        (AwsCredentials(key_id="a", secret="one"), NOON_MS + DAY_MS),
+        (AwsCredentials(key_id="b", secret="two"), NOON_MS + DAY_MS),
+        (AwsCredentials(key_id="a", secret="one"), NOON_MS),
     ):
         head = signer.head(credentials, "GetItem", b"{}", now_ms)
         assert _header(head, "Authorization") == _vendors_signature(credentials, "GetItem", b"{}", now_ms)
@@ -50,7 +50,7 @@ def test_the_signing_key_follows_the_day_and_the_secret() -> None:
 
 def test_the_signing_key_is_derived_once_a_day() -> None:
     signer = Signer(host=HOST, region=REGION)
-    credentials = Credentials(key_id="a", secret="one")
+    credentials = AwsCredentials(key_id="a", secret="one")
     derived = list[bytes]()
     for hour in range(11):
         signer.head(credentials, "GetItem", b"{}", NOON_MS + hour * 3_600_000)
@@ -59,14 +59,14 @@ def test_the_signing_key_is_derived_once_a_day() -> None:
 
 
 def test_credentials_do_not_show_their_secrets() -> None:
-    credentials = Credentials(key_id="AKIDEXAMPLE", secret="s3cret", session_token="t0ken")
+    credentials = AwsCredentials(key_id="AKIDEXAMPLE", secret="s3cret", session_token="t0ken")
     for shown in (repr(credentials), str(credentials), f"{credentials}"):
         assert "s3cret" not in shown
         assert "t0ken" not in shown
         assert "AKIDEXAMPLE" not in shown
 
 
-def _vendors_signature(credentials: Credentials, operation: str, body: bytes, now_ms: int) -> str:
+def _vendors_signature(credentials: AwsCredentials, operation: str, body: bytes, now_ms: int) -> str:
     now = datetime.datetime.fromtimestamp(now_ms // 1000, datetime.UTC)
     time = now.strftime("%Y%m%dT%H%M%SZ")
     request = AWSRequest(

@@ -14,9 +14,9 @@ from seriatim.domain.message import Draft, Receipt
 from seriatim.durability.ingest import Ingest
 from seriatim.engines.dynamodb.catalog import DynamoCatalog
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.dynamodb.store import Store
-from seriatim.engines.dynamodb.transport.client import Client
-from seriatim.engines.dynamodb.transport.signing import Credentials
+from seriatim.engines.dynamodb.store import DynamoStore
+from seriatim.engines.dynamodb.transport.client import DynamoClient
+from seriatim.engines.dynamodb.transport.signing import AwsCredentials
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.event_log import MESSAGES
@@ -362,17 +362,17 @@ def _counter(chat_id: str, allocated: int) -> dict[str, object]:
 
 
 @asynccontextmanager
-async def _canned(answers: Sequence[Mapping[str, object]]) -> AsyncIterator[tuple[Store, Server]]:
+async def _canned(answers: Sequence[Mapping[str, object]]) -> AsyncIterator[tuple[DynamoStore, Server]]:
     """A store that gives these answers, one after the other."""
 
     async def answer(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
         writer.write(http(msgspec.json.encode(answers[number])))
 
     async with serving(answer) as server:
-        client = Client(
-            server.url, region="r", credentials=lambda: Credentials(key_id="k", secret="s"), clock=SystemClock()
+        client = DynamoClient(
+            server.url, region="r", credentials=lambda: AwsCredentials(key_id="k", secret="s"), clock=SystemClock()
         )
         try:
-            yield Store(client, SystemClock()), server
+            yield DynamoStore(client, SystemClock()), server
         finally:
             await client.close()

@@ -9,8 +9,8 @@ from confluent_kafka import Producer as RawProducer
 from seriatim.engines.dynamodb.accounts import DynamoAccounts
 from seriatim.engines.dynamodb.catalog import DynamoCatalog
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.dynamodb.table_reader import Reader
-from seriatim.engines.dynamodb.transport.client import Client
+from seriatim.engines.dynamodb.table_reader import TableReader
+from seriatim.engines.dynamodb.transport.client import DynamoClient
 from seriatim.engines.kafka.event_writer import KafkaEventWriter
 from seriatim.engines.kafka.inspection import KafkaInspection
 from seriatim.engines.kafka.producer import Producer
@@ -33,13 +33,13 @@ class SharedTown(Town):
         self.url = client.url
         self._raw_producer = RawProducer({"bootstrap.servers": raw.kafka.bootstrap, "linger.ms": 0, "log_level": 0})
         self.rows = RawRows(client.plain)
-        self.looking = Client(client.url, region=REGION, credentials=lambda: ANYBODY, clock=self.clock)
+        self.looking = DynamoClient(client.url, region=REGION, credentials=lambda: ANYBODY, clock=self.clock)
 
     @asynccontextmanager
     async def inspection(self) -> AsyncIterator[SharedInspection]:
         records = KafkaInspection(self.raw.cluster, tuple(TOPICS))
         try:
-            yield SharedInspection(Reader(self.looking, prefix=PREFIX), records)
+            yield SharedInspection(TableReader(self.looking, prefix=PREFIX), records)
         finally:
             await records.close()
 
@@ -62,7 +62,7 @@ class SharedTown(Town):
 class RawRows:
     """Rows to be read and overwritten without any rule."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: DynamoClient) -> None:
         self._client = client
 
     async def get(self, table: str, key: Mapping[str, object]) -> Attributes:

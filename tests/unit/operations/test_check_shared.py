@@ -9,7 +9,7 @@ import pytest
 from seriatim.domain.account import Session
 from seriatim.domain.chat import Chat, Membership, Role
 from seriatim.engines.dynamodb import store as tables
-from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.engines.dynamodb.table_reader import TableReader
 from seriatim.operations.check import events
 from seriatim.operations.check.findings import Report
 from seriatim.operations.check.invariants import INVARIANTS
@@ -90,7 +90,7 @@ async def test_without_an_event_log_its_invariants_are_not_looked_at_and_the_oth
     async with shared_town() as town:
         await town.populate()
         await town.rows.drop(tables.COUNTERS, {"chat_id": EMPTY})
-        store = SharedInspection(Reader(town.looking, prefix=PREFIX), NoRecords())
+        store = SharedInspection(TableReader(town.looking, prefix=PREFIX), NoRecords())
         report = await check(store, now_ms=town.clock.now_ms, recheck_s=0.0)
     assert [violation.invariant for violation in report.shown] == ["I5"]
     unseen = {line.invariant: line.not_looked_at for line in report.lines if line.not_looked_at}
@@ -105,7 +105,7 @@ class Restless(SharedInspection):
     """
 
     def __init__(self, town: SharedTown) -> None:
-        super().__init__(Reader(town.looking, prefix=PREFIX), NoRecords())
+        super().__init__(TableReader(town.looking, prefix=PREFIX), NoRecords())
         self._town = town
         self._session = session_of(CID, town.clock.now_ms())
 

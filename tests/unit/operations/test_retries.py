@@ -7,8 +7,8 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, InternalError, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.engines.dynamodb.table_control import DynamoTableControl
-from seriatim.engines.dynamodb.transport.client import Client, Request
-from seriatim.engines.dynamodb.transport.errors import refusal
+from seriatim.engines.dynamodb.transport.client import DynamoClient, Request
+from seriatim.engines.dynamodb.transport.errors import error_of_response
 from seriatim.operations.retries import RetryingTableControl, repeated
 from seriatim.operations.tables import TABLES
 from tests.support.manual_clock import ManualClock
@@ -17,7 +17,7 @@ TABLE = TABLES[0]
 LOST = "the connection was lost; retry"
 
 
-class _Client(Client):
+class _Client(DynamoClient):
     """Answers each call by what the test says."""
 
     def __init__(self, answer: Callable[[str], bytes]) -> None:
@@ -80,7 +80,9 @@ async def test_f4_a_table_that_is_being_changed_is_waited_for() -> None:
 
     def answer(operation: str) -> bytes:
         if operation == "UpdateTable":
-            raise refusal(operation, 400, b'{"__type": "com.amazonaws.dynamodb.v20120810#ResourceInUseException"}')
+            raise error_of_response(
+                operation, 400, b'{"__type": "com.amazonaws.dynamodb.v20120810#ResourceInUseException"}'
+            )
         return described
 
     client = _Client(answer)

@@ -8,7 +8,7 @@ import pytest
 from seriatim.domain.errors import InternalError
 from seriatim.engines.dynamodb import store
 from seriatim.engines.dynamodb.table_control import DynamoTableControl
-from seriatim.engines.dynamodb.transport.client import Client
+from seriatim.engines.dynamodb.transport.client import DynamoClient
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.tables import TABLES, TableDifference, TablesNotReady, compare, create, definitions, verify
 from seriatim.ports.tables import Attribute, Index, Table
@@ -19,7 +19,7 @@ PREFIX = "made_"
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
+async def client() -> AsyncIterator[DynamoClient]:
     careful = CarefulClient(real_dynamodb().url)
     yield careful.plain
     for table in definitions(PREFIX):
@@ -34,7 +34,7 @@ async def client() -> AsyncIterator[Client]:
     await careful.close()
 
 
-async def test_what_was_made_is_as_it_should_be(client: Client) -> None:
+async def test_what_was_made_is_as_it_should_be(client: DynamoClient) -> None:
     control = DynamoTableControl(client)
     assert [each.found for each in await verify(control, prefix=PREFIX)] == ["missing"] * 11
     told: list[str] = []
@@ -44,7 +44,7 @@ async def test_what_was_made_is_as_it_should_be(client: Client) -> None:
     assert [line for line in told if "chats: " in line] == ["made_chats: made", "made_chats: ready"]
 
 
-async def test_making_them_again_makes_what_is_missing_and_keeps_the_rest(client: Client) -> None:
+async def test_making_them_again_makes_what_is_missing_and_keeps_the_rest(client: DynamoClient) -> None:
     control, until = DynamoTableControl(client), client.until(PATIENCE_S)
     await create(control, SystemClock(), prefix=PREFIX)
     item = {"chat_id": {"S": "chat_1"}}
@@ -64,7 +64,7 @@ async def test_making_them_again_makes_what_is_missing_and_keeps_the_rest(client
     assert b"chat_1" in answer
 
 
-async def test_a_table_with_other_keys_is_told_and_left_alone(client: Client) -> None:
+async def test_a_table_with_other_keys_is_told_and_left_alone(client: DynamoClient) -> None:
     control = DynamoTableControl(client)
     wrong = Table(name="made_messages", partition=Attribute("chat_id"), sort=Attribute("sequence", "S"))
     await control.create(wrong, timeout_s=PATIENCE_S)

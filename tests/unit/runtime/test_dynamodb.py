@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from seriatim.domain import limits
-from seriatim.engines.dynamodb.transport.signing import Credentials
+from seriatim.engines.dynamodb.transport.signing import AwsCredentials
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.runtime.wiring import dynamodb as module
 from seriatim.runtime.wiring.dynamodb import (
@@ -39,7 +39,7 @@ def test_the_environment_is_one_of_the_usual_places(places: pytest.MonkeyPatch) 
     places.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     places.setenv("AWS_SESSION_TOKEN", "token")
     assert find_aws_configuration() == AwsConfiguration(
-        "eu-central-1", Credentials(key_id="key", secret="secret", session_token="token")
+        "eu-central-1", AwsCredentials(key_id="key", secret="secret", session_token="token")
     )
 
 
@@ -63,13 +63,13 @@ async def test_an_engine_of_our_own_needs_neither(places: pytest.MonkeyPatch) ->
 
 async def test_credentials_are_renewed_and_a_failure_to_renew_keeps_the_old(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "CREDENTIALS_EVERY_S", 0.001)
-    old, new = (Credentials(key_id=each, secret=each) for each in ("old", "new"))
+    old, new = (AwsCredentials(key_id=each, secret=each) for each in ("old", "new"))
     answers: list[AwsConfiguration | Exception] = [
         OSError("no network"),
         AwsConfiguration(None, None),
         AwsConfiguration(None, new),
     ]
-    keeper, seen = CredentialsKeeper(old), list[Credentials]()
+    keeper, seen = CredentialsKeeper(old), list[AwsCredentials]()
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
 

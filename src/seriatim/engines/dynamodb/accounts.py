@@ -13,8 +13,8 @@ from seriatim.domain.errors import UserNotFound
 from seriatim.domain.times import iso
 from seriatim.engines.dynamodb.rows import people as rows
 from seriatim.engines.dynamodb.rows.attributes import Bool, S, n
-from seriatim.engines.dynamodb.rows.messages import lacking
-from seriatim.engines.dynamodb.store import CODES, SESSIONS, SESSIONS_OF_USER, USERS, Rows, Store
+from seriatim.engines.dynamodb.rows.messages import malformed_row
+from seriatim.engines.dynamodb.store import CODES, SESSIONS, SESSIONS_OF_USER, USERS, DynamoStore, ReadOnlyStore
 from seriatim.engines.dynamodb.transport.client import Request
 from seriatim.engines.dynamodb.transport.errors import ConditionFailed, TransactionCancelled
 from seriatim.engines.shared import account_rules as rules
@@ -26,9 +26,9 @@ _STATUS = {"#status": "status"}
 
 
 class DynamoSessions(Sessions):
-    """A gateway's handle: it has nothing to write with."""
+    """A gateway's handle, without any write."""
 
-    def __init__(self, store: Rows) -> None:
+    def __init__(self, store: ReadOnlyStore) -> None:
         self._store = store
 
     async def session(self, session_id: str, *, timeout_s: float) -> Session | None:
@@ -40,16 +40,16 @@ class DynamoSessions(Sessions):
 class DynamoAccounts(DynamoSessions, Accounts):
     """A handle on the people of a deployment."""
 
-    _store: Store
+    _store: DynamoStore
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: DynamoStore) -> None:
         super().__init__(store)
 
     # --- codes ---
 
     async def issue_code(self, code: Code, *, now_ms: int, timeout_s: float) -> Code:
         until = self._store.until(timeout_s)
-        request = self._store.writing(
+        request = self._store.write_request(
             CODES,
             {"Item": rows.code_item(code)},
             "attribute_not_exists(phone_hash) OR #status = :verified OR expires_at <= :now",
@@ -57,10 +57,10 @@ class DynamoAccounts(DynamoSessions, Accounts):
             _STATUS,
         )
         try:
-            await self._store.patiently(lambda: self._store.put(request, until=until), until=until)
+            await self._store.retry_refused(lambda: self._store.put(request, until=until), until=until)
         except ConditionFailed as failed:
             if not failed.item:
-                raise lacking("a code is pending that is not there") from failed
+                raise malformed_row("a pending code has no row") from failed
             return rows.code_from(rows.CODE.decode(failed.item))
         return code
 
@@ -70,13 +70,13 @@ class DynamoAccounts(DynamoSessions, Accounts):
         return None if found is None else rows.code_from(found)
 
     async def count_attempt(self, phone_hash: str, *, now_ms: int, timeout_s: float) -> bool:
-        request = self._store.writing(
+        request = self._store.write_request(
             CODES,
             {"Key": {"phone_hash": S(phone_hash)}, "UpdateExpression": "ADD attempt_count :one"},
             "attribute_exists(phone_hash) AND attempt_count < :most AND expires_at > :now",
             {":one": n(1), ":most": n(limits.CODE_ATTEMPTS_MAX), ":now": S(iso(now_ms))},
         )
-        return await self._changed(request, timeout_s)
+        return await self._update_if(request, timeout_s)
 
     async def sign_in(
         self,
@@ -91,13 +91,15 @@ class DynamoAccounts(DynamoSessions, Accounts):
     ) -> None:
         rules.check_sign_in(phone_hash, session, new_user)
         until = self._store.until(timeout_s)
-        writes = [self._spending(phone_hash, mac, session, new_user is not None, now_ms), self._opening(session)]
+        writes = [self._spend_code(phone_hash, mac, session, new_user is not None, now_ms), self._put_session(session)]
         if new_user is not None:
-            writes += self._founding(new_user)
-        writes += self._ending(replaces)  # without conditions, and last: the reasons of the others keep their places
+            writes += self._put_user(new_user)
+        writes += self._delete_sessions(
+            replaces
+        )  # without conditions, and last: the reasons of the others keep their places
         token = self._store.token()
         try:
-            await self._store.patiently(lambda: self._store.transact(writes, token=token, until=until), until=until)
+            await self._store.retry_refused(lambda: self._store.transact(writes, token=token, until=until), until=until)
         except TransactionCancelled as cancelled:
             code, opened, phone, user = [*(each.failed for each in cancelled.reasons), False, False][:4]
             if code or phone:
@@ -107,7 +109,7 @@ class DynamoAccounts(DynamoSessions, Accounts):
             assert opened
             raise rules.session_taken() from None
 
-    def _spending(self, phone_hash: str, mac: str, session: Session, is_new_user: bool, now_ms: int) -> Request:
+    def _spend_code(self, phone_hash: str, mac: str, session: Session, is_new_user: bool, now_ms: int) -> Request:
         what = {
             "Key": {"phone_hash": S(phone_hash)},
             "UpdateExpression": (
@@ -124,19 +126,19 @@ class DynamoAccounts(DynamoSessions, Accounts):
             ":is_new": Bool(is_new_user),
         }
         condition = "#status = :pending AND expires_at > :now AND otp_mac = :mac"
-        return {"Update": self._store.writing(CODES, what, condition, values, _STATUS)}
+        return {"Update": self._store.write_request(CODES, what, condition, values, _STATUS)}
 
-    def _opening(self, session: Session) -> Request:
-        return {"Put": self._store.writing(SESSIONS, {"Item": rows.session_item(session)}, _NO_SUCH_SESSION)}
+    def _put_session(self, session: Session) -> Request:
+        return {"Put": self._store.write_request(SESSIONS, {"Item": rows.session_item(session)}, _NO_SUCH_SESSION)}
 
-    def _ending(self, session_ids: Sequence[str]) -> list[Request]:
+    def _delete_sessions(self, session_ids: Sequence[str]) -> list[Request]:
         keys = [{"Key": {"session_id": S(session_id)}} for session_id in session_ids]
-        return [{"Delete": self._store.writing(SESSIONS, key)} for key in keys]
+        return [{"Delete": self._store.write_request(SESSIONS, key)} for key in keys]
 
-    def _founding(self, user: User) -> list[Request]:
+    def _put_user(self, user: User) -> list[Request]:
         return [
-            {"Put": self._store.writing(USERS, {"Item": rows.phone_item(user)}, _NO_SUCH_USER)},
-            {"Put": self._store.writing(USERS, {"Item": rows.user_item(user)}, _NO_SUCH_USER)},
+            {"Put": self._store.write_request(USERS, {"Item": rows.phone_item(user)}, _NO_SUCH_USER)},
+            {"Put": self._store.write_request(USERS, {"Item": rows.user_item(user)}, _NO_SUCH_USER)},
         ]
 
     # --- sessions ---
@@ -152,8 +154,8 @@ class DynamoAccounts(DynamoSessions, Accounts):
 
     async def open_session(self, session: Session, *, replaces: Sequence[str] = (), timeout_s: float) -> None:
         until = self._store.until(timeout_s)
-        request = self._store.writing(SESSIONS, {"Item": rows.session_item(session)}, _NO_SUCH_SESSION)
-        writes, token = [{"Put": request}, *self._ending(replaces)], self._store.token()
+        request = self._store.write_request(SESSIONS, {"Item": rows.session_item(session)}, _NO_SUCH_SESSION)
+        writes, token = [{"Put": request}, *self._delete_sessions(replaces)], self._store.token()
 
         async def attempt() -> None:
             if replaces:
@@ -162,12 +164,12 @@ class DynamoAccounts(DynamoSessions, Accounts):
                 await self._store.put(request, until=until)
 
         try:
-            await self._store.patiently(attempt, until=until)
+            await self._store.retry_refused(attempt, until=until)
         except (ConditionFailed, TransactionCancelled):
             raise rules.session_taken() from None
 
     async def rotate(self, session_id: str, *, old: str, new: str, now_ms: int, timeout_s: float) -> bool:
-        request = self._store.writing(
+        request = self._store.write_request(
             SESSIONS,
             {
                 "Key": {"session_id": S(session_id)},
@@ -179,10 +181,10 @@ class DynamoAccounts(DynamoSessions, Accounts):
             "refresh_token_hash = :old AND expires_at > :now",
             {":old": S(old), ":new": S(new), ":now": S(iso(now_ms)), ":one": n(1)},
         )
-        return await self._changed(request, timeout_s)
+        return await self._update_if(request, timeout_s)
 
     async def reissue(self, session_id: str, *, digest: str, now_ms: int, timeout_s: float) -> bool:
-        request = self._store.writing(
+        request = self._store.write_request(
             SESSIONS,
             {
                 "Key": {"session_id": S(session_id)},
@@ -194,29 +196,29 @@ class DynamoAccounts(DynamoSessions, Accounts):
             "attribute_exists(session_id) AND expires_at > :now",
             {":new": S(digest), ":now": S(iso(now_ms)), ":one": n(1)},
         )
-        return await self._changed(request, timeout_s)
+        return await self._update_if(request, timeout_s)
 
     async def touch(self, session_id: str, *, now_ms: int, timeout_s: float) -> None:
-        request = self._store.writing(
+        request = self._store.write_request(
             SESSIONS,
             {"Key": {"session_id": S(session_id)}, "UpdateExpression": "SET last_active_at = :now"},
             "last_active_at < :now",
             {":now": S(iso(now_ms))},
         )
-        await self._changed(request, timeout_s)
+        await self._update_if(request, timeout_s)
 
     async def revoke(self, session_id: str, *, timeout_s: float) -> None:
         until = self._store.until(timeout_s)
-        request = self._store.writing(SESSIONS, {"Key": {"session_id": S(session_id)}})
-        await self._store.patiently(lambda: self._store.delete(request, until=until), until=until)
+        request = self._store.write_request(SESSIONS, {"Key": {"session_id": S(session_id)}})
+        await self._store.retry_refused(lambda: self._store.delete(request, until=until), until=until)
 
     # --- users ---
 
     async def add_user(self, user: User, *, timeout_s: float) -> str:
         until = self._store.until(timeout_s)
-        writes, token = self._founding(user), self._store.token()
+        writes, token = self._put_user(user), self._store.token()
         try:
-            await self._store.patiently(lambda: self._store.transact(writes, token=token, until=until), until=until)
+            await self._store.retry_refused(lambda: self._store.transact(writes, token=token, until=until), until=until)
         except TransactionCancelled as cancelled:
             first = rows.PHONE.found(cancelled.reasons[0].item)
             if first is None:
@@ -239,7 +241,7 @@ class DynamoAccounts(DynamoSessions, Accounts):
 
     async def rename_user(self, user_id: str, display_name: str, *, now_ms: int, timeout_s: float) -> User:
         until = self._store.until(timeout_s)
-        request = self._store.writing(
+        request = self._store.write_request(
             USERS,
             {
                 "Key": {"user_id": S(user_id)},
@@ -249,8 +251,8 @@ class DynamoAccounts(DynamoSessions, Accounts):
             {":name": S(display_name), ":now": S(iso(now_ms))},
         )
         try:
-            renamed = await self._store.patiently(
-                lambda: self._store.update(request, rows.USER, until=until), until=until
+            renamed = await self._store.retry_refused(
+                lambda: self._store.update_returning(request, rows.USER, until=until), until=until
             )
         except ConditionFailed:
             raise UserNotFound("there is no such user") from None
@@ -265,11 +267,11 @@ class DynamoAccounts(DynamoSessions, Accounts):
             found += (await self._store.get_all({USERS: keys}, until=until))[USERS]
         return found
 
-    async def _changed(self, request: Request, timeout_s: float) -> bool:
-        """Whether the row was such that it was changed."""
+    async def _update_if(self, request: Request, timeout_s: float) -> bool:
+        """Whether the condition held and the row was changed."""
         until = self._store.until(timeout_s)
         try:
-            await self._store.patiently(lambda: self._store.change(request, until=until), until=until)
+            await self._store.retry_refused(lambda: self._store.update(request, until=until), until=until)
         except ConditionFailed:
             return False
         return True

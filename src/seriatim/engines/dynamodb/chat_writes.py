@@ -1,6 +1,6 @@
-"""The writes of which changes of chats are made (W5-W11), to be put into transactions.
+"""The writes of changes of chats (W5-W11), to be put into transactions.
 
-Each rests on what its maker has seen: where a row is another one by now, nothing of the transaction is written.
+Each has the condition that its row is still as it was read: if not, nothing of the transaction is written.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from seriatim.domain.times import iso
 from seriatim.engines.dynamodb.rows import chats as rows
 from seriatim.engines.dynamodb.rows.attributes import S, n, text_or_null
 from seriatim.engines.dynamodb.rows.messages import counter_item, members_sum
-from seriatim.engines.dynamodb.store import CHATS, COUNTERS, MEMBERSHIPS, PAIRS, Store
+from seriatim.engines.dynamodb.store import CHATS, COUNTERS, MEMBERSHIPS, PAIRS, DynamoStore
 from seriatim.engines.dynamodb.transport.client import Request
 from seriatim.engines.shared.store_rules import NEW_COUNTER
 
@@ -22,26 +22,26 @@ _STATUS = {"#status": "status"}
 
 
 class ChatWrites:
-    def __init__(self, store: Store) -> None:
-        self._writing = store.writing
+    def __init__(self, store: DynamoStore) -> None:
+        self._writing = store.write_request
 
     # --- creation ---
 
-    def founding(self, chat: Chat, members: Sequence[Membership], now_ms: int) -> list[Request]:
-        """A counter that is there without its chat is somebody's, too: a second one would start at 0."""
+    def create_chat(self, chat: Chat, members: Sequence[Membership], now_ms: int) -> list[Request]:
+        """A counter without a chat also means that the id is taken: a second counter would start at 0."""
         counter = counter_item(chat.chat_id, NEW_COUNTER, [each.user_id for each in members], now_ms)
         return [
             {"Put": self._writing(CHATS, {"Item": rows.chat_item(chat, len(members))}, _ABSENT)},
             {"Put": self._writing(COUNTERS, {"Item": counter}, _ABSENT)},
-            *(self.joining(member) for member in members),
+            *(self.put_member(member) for member in members),
         ]
 
-    def pairing(self, pair: str, chat_id: str, now_ms: int) -> Request:
+    def put_pair(self, pair: str, chat_id: str, now_ms: int) -> Request:
         item = rows.PairItem(pair_key=S(pair), chat_id=S(chat_id), created_at=S(iso(now_ms)))
         return {"Put": self._writing(PAIRS, {"Item": item}, "attribute_not_exists(pair_key)")}
 
-    def completing(self, chat_id: str, rest: Sequence[Membership], now_ms: int) -> list[Request]:
-        """The members that found no room in the founding transaction, whatever has happened since."""
+    def put_remaining_members(self, chat_id: str, rest: Sequence[Membership], now_ms: int) -> list[Request]:
+        """The members that found no room in the first transaction, whatever has happened since."""
         values = {
             ":more": n(len(rest)),
             ":room": n(limits.GROUP_MEMBERS_MAX - len(rest)),
@@ -52,22 +52,22 @@ class ChatWrites:
         condition = "chat_type = :group AND member_count <= :room"
         key = {"Key": {"chat_id": S(chat_id)}, "UpdateExpression": update}
         return [
-            *(self.joining(member) for member in rest),
+            *(self.put_member(member) for member in rest),
             {"Update": self._writing(CHATS, key, condition, values)},
-            self.versioning(chat_id, joined=[member.user_id for member in rest]),
+            self.raise_members_version(chat_id, joined=[member.user_id for member in rest]),
         ]
 
     # --- members ---
 
-    def joining(self, member: Membership) -> Request:
+    def put_member(self, member: Membership) -> Request:
         item = {"Item": rows.membership_item(member)}
         return {"Put": self._writing(MEMBERSHIPS, item, "attribute_not_exists(user_id)")}
 
-    def leaving(self, member: Membership) -> Request:
+    def delete_member(self, member: Membership) -> Request:
         key = {"Key": rows.member_key(member.chat_id, member.user_id)}
         return {"Delete": self._writing(MEMBERSHIPS, key, _AS_SEEN, {":seen": S(member.role.value)}, _ROLE)}
 
-    def promoting(self, member: Membership, role: Role, now_ms: int) -> Request:
+    def set_role(self, member: Membership, role: Role, now_ms: int) -> Request:
         what = {
             "Key": rows.member_key(member.chat_id, member.user_id),
             "UpdateExpression": "SET #role = :role, updated_at = :now",
@@ -75,15 +75,15 @@ class ChatWrites:
         values = {":seen": S(member.role.value), ":role": S(role.value), ":now": S(iso(now_ms))}
         return {"Update": self._writing(MEMBERSHIPS, what, _AS_SEEN, values, _ROLE)}
 
-    def still(self, caller: Membership) -> Request:
-        """The caller is what they were when the rules were checked."""
+    def check_role_unchanged(self, caller: Membership) -> Request:
+        """The caller has the role with which the rules were checked."""
         key = {"Key": rows.member_key(caller.chat_id, caller.user_id)}
         return {"ConditionCheck": self._writing(MEMBERSHIPS, key, _AS_SEEN, {":seen": S(caller.role.value)}, _ROLE)}
 
     # --- the chat ---
 
-    def counting(self, chat: Chat, change: int, now_ms: int) -> Request:
-        """The number of members is known afterwards, since it was as seen before."""
+    def set_member_count(self, chat: Chat, change: int, now_ms: int) -> Request:
+        """The condition makes the number of members known afterwards."""
         what = {
             "Key": {"chat_id": S(chat.chat_id)},
             "UpdateExpression": "SET member_count = :count, updated_at = :now",
@@ -98,7 +98,7 @@ class ChatWrites:
         condition = "chat_type = :group AND #status = :active AND member_count = :seen"
         return {"Update": self._writing(CHATS, what, condition, values, _STATUS)}
 
-    def naming(self, chat: Chat, name: str | None, now_ms: int) -> Request:
+    def set_name(self, chat: Chat, name: str | None, now_ms: int) -> Request:
         what = {
             "Key": {"chat_id": S(chat.chat_id)},
             "UpdateExpression": "SET #name = :name, updated_at = :now",
@@ -112,8 +112,8 @@ class ChatWrites:
         condition = "chat_type = :group AND member_count = :seen"
         return {"Update": self._writing(CHATS, what, condition, values, {"#name": "name"})}
 
-    def versioning(self, chat_id: str, *, joined: Sequence[str] = (), left: Sequence[str] = ()) -> Request:
-        """Without the counter row nothing may change."""
+    def raise_members_version(self, chat_id: str, *, joined: Sequence[str] = (), left: Sequence[str] = ()) -> Request:
+        """Fails without the counter row: then nothing may change."""
         what = {
             "Key": {"chat_id": S(chat_id)},
             "UpdateExpression": "ADD members_version :one, members_sum :change",

@@ -1,21 +1,21 @@
-"""`DeliveryState` on DynamoDB: the REST edge's handle, which has nothing to write with."""
+"""`DeliveryState` on DynamoDB: the REST API's handle, without any write."""
 
 from collections.abc import Mapping, Sequence
 
 from seriatim.domain import limits
 from seriatim.domain.message import Message
 from seriatim.engines.dynamodb.rows import messages as rows
-from seriatim.engines.dynamodb.store import DELIVERY, MESSAGES, Rows
+from seriatim.engines.dynamodb.store import DELIVERY, MESSAGES, ReadOnlyStore
 from seriatim.engines.shared import store_rules as rules
 from seriatim.ports.message_log import DeliveryState, Watermark
 
 
 class DynamoDeliveryState(DeliveryState):
-    def __init__(self, store: Rows) -> None:
+    def __init__(self, store: ReadOnlyStore) -> None:
         self._store = store
 
     async def newest_message(self, chat_id: str, *, at_most: int, timeout_s: float) -> int:
-        """Almost always the newest slot; below tombstones it is looked for page by page."""
+        """Almost always the newest slot; below tombstones it is searched page by page."""
         until = self._store.until(timeout_s)
         edge, limit = at_most, 1
         while True:

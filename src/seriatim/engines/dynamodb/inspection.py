@@ -1,7 +1,7 @@
 """All rows of the eleven tables, for checkers, beside servers that go on working: reads only, by Scan where need be.
 
-Each read shows its own moment. Rows that never change once they are there are read some at a time, ahead of being
-asked for; whatever was not found so is asked for once more, at the moment when it counts.
+Each read is of its own moment. Rows that never change once written are read ahead in batches; a row that was not found
+in a batch is read once more by itself when it is asked for.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -18,8 +18,8 @@ from seriatim.domain.message import Message, Slot
 from seriatim.domain.times import iso
 from seriatim.engines.dynamodb import store as tables
 from seriatim.engines.dynamodb.rows import chats, messages, people
-from seriatim.engines.dynamodb.rows.attributes import Row, S, n
-from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.engines.dynamodb.rows.attributes import RowDecoder, S, n
+from seriatim.engines.dynamodb.table_reader import TableReader
 from seriatim.engines.dynamodb.transport.client import Request
 from seriatim.ports.inspection import (
     Counter,
@@ -47,14 +47,14 @@ _TABLES = (
 
 
 class DynamoInspection(StoredRows):
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: TableReader) -> None:
         self._reader = reader
-        self._slots: _Ahead[tuple[str, int], Slot] = _Ahead()
-        self._keys: _Ahead[tuple[str, str], Key] = _Ahead()
+        self._slots: _ReadAheadCache[tuple[str, int], Slot] = _ReadAheadCache()
+        self._keys: _ReadAheadCache[tuple[str, str], Key] = _ReadAheadCache()
 
     async def refresh(self) -> None:
         """Every read is of its own moment anyway; what was read ahead is forgotten."""
-        self._slots, self._keys = _Ahead(), _Ahead()
+        self._slots, self._keys = _ReadAheadCache(), _ReadAheadCache()
 
     async def estimated_rows(self) -> int:
         """Amazon counts every six hours."""
@@ -71,14 +71,14 @@ class DynamoInspection(StoredRows):
             yield counter
 
     async def chats_with_slots(self) -> AsyncIterator[str]:
-        """Leaps from chat to chat: of each one slot is read."""
+        """Skips from chat to chat: of each one slot is read."""
         after: Request | None = None
         while (chat_id := await self._first_chat(after)) is not None:
             after = {"chat_id": S(chat_id), "sequence": n(_BEYOND)}
             yield chat_id
 
     async def _first_chat(self, after: Request | None) -> str | None:
-        items = await self._reader.leap(tables.MESSAGES, after)
+        items = await self._reader.scan_one(tables.MESSAGES, after)
         return messages.SLOT.decode(items[0]).chat_id.S if items else None
 
     async def memberships(self) -> AsyncIterator[Membership]:
@@ -115,7 +115,7 @@ class DynamoInspection(StoredRows):
     async def _people(self, *, are_phones: bool) -> AsyncIterator[msgspec.Raw]:
         async for items in self._reader.scan(tables.USERS):
             for raw in items:
-                if _NAMED.decode(raw).user_id.S.startswith(_PHONE) is are_phones:
+                if _USER_ID.decode(raw).user_id.S.startswith(_PHONE) is are_phones:
                     yield raw
 
     async def sessions(self) -> AsyncIterator[Session]:
@@ -132,7 +132,7 @@ class DynamoInspection(StoredRows):
             yield code
 
     async def slots(self, chat_id: str, *, after: int = -1) -> AsyncIterator[Filled]:
-        # Nobody means to leave out what lies below 0: it should not be there, and the checker wants to know.
+        # Slots below 0 are included: there should be none, and the checker reports them.
         edge = after if after >= 0 else -_BEYOND
         query = messages.slots_query(chat_id, "#seq > :edge", edge, limits.INSPECTED_AHEAD_ROWS, ascending=True)
         async for items in self._reader.query(tables.MESSAGES, query):
@@ -147,7 +147,7 @@ class DynamoInspection(StoredRows):
                 yield _read(tables.MEMBERSHIPS, chats.MEMBERSHIP, chats.membership_from, raw)
 
     async def _all(
-        self, table: str, row: Row[Item], of: Callable[[Item], T], *, index: str | None = None
+        self, table: str, row: RowDecoder[Item], of: Callable[[Item], T], *, index: str | None = None
     ) -> AsyncIterator[T]:
         async for items in self._reader.scan(table, index=index):
             for raw in items:
@@ -163,9 +163,9 @@ class DynamoInspection(StoredRows):
         return await self._one(tables.COUNTERS, key, messages.COUNTER, messages.counter_of)
 
     async def is_listed_dirty(self, chat_id: str, *, dirty_at_ms: int) -> bool:
-        """By what DynamoDB makes the index of: the index itself lags behind, and says no more than this.
+        """By the attributes from which DynamoDB builds the index: the index itself lags behind them.
 
-        Any part will do that a sweep asks: earlier releases had fewer (docs/decisions/0062).
+        Any bucket counts that a sweep reads: earlier releases had fewer (docs/decisions/0062).
         """
         row = await self._reader.get(tables.COUNTERS, {"chat_id": S(chat_id)}, messages.COUNTER)
         if row is None or row.dirty_bucket is None:
@@ -192,14 +192,14 @@ class DynamoInspection(StoredRows):
         """Filled once, and never changed."""
         place = chat_id, sequence
         if self._slots.get(place) is None:
-            await self._look_ahead_for_slots(chat_id, sequence)
+            await self._read_ahead_slots(chat_id, sequence)
         if (found := self._slots.get(place)) is not None:
             return found
         key = {"chat_id": S(chat_id), "sequence": n(sequence)}
         return await self._one(tables.MESSAGES, key, messages.SLOT, messages.slot_of)
 
-    async def _look_ahead_for_slots(self, chat_id: str, sequence: int) -> None:
-        """Those of the next keys, or those that follow in the chat: its next events tell of them."""
+    async def _read_ahead_slots(self, chat_id: str, sequence: int) -> None:
+        """The slots of the next keys, or those that follow in the chat: its next events are about them."""
         expected = self._slots.take_expected((chat_id, sequence))
         if expected:
             keys = [{"chat_id": S(chat), "sequence": n(number)} for chat, number in expected]
@@ -264,13 +264,13 @@ class DynamoInspection(StoredRows):
         }
         return any([bool(items) async for items in self._reader.query(tables.SESSIONS, query)])
 
-    async def _one(self, table: str, key: Request, row: Row[Item], of: Callable[[Item], T]) -> T | None:
+    async def _one(self, table: str, key: Request, row: RowDecoder[Item], of: Callable[[Item], T]) -> T | None:
         found = await self._reader.get(table, key, row)
         return None if found is None else _translated(table, of, found)
 
 
-class _Ahead(Generic[K, T]):
-    """Rows that were read before anybody asked for them, and the places of those that will be asked for next."""
+class _ReadAheadCache(Generic[K, T]):
+    """Rows that were read before they were asked for, and the keys of those that will be asked for next."""
 
     def __init__(self) -> None:
         self._kept: dict[K, T] = {}
@@ -296,14 +296,14 @@ class _Ahead(Generic[K, T]):
             del self._kept[place]
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _UserIdItem(msgspec.Struct, frozen=True):
     user_id: S
 
 
-_NAMED = Row(_Named)
+_USER_ID = RowDecoder(_UserIdItem)
 
 
-def _read(table: str, row: Row[Item], of: Callable[[Item], T], raw: msgspec.Raw) -> T:
+def _read(table: str, row: RowDecoder[Item], of: Callable[[Item], T], raw: msgspec.Raw) -> T:
     return _translated(table, of, row.decode(raw))
 
 

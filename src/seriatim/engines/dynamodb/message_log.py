@@ -1,7 +1,7 @@
 """`MessageLog` and `CounterRepair` on DynamoDB: the conditions of W1-W4, W20 and W21.
 
 A send makes three calls: one batch read, one update of the counter, one transaction. Nothing is repeated here: the
-pipeline knows what may be.
+pipeline decides what may be.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,9 +18,9 @@ from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
 from seriatim.engines.dynamodb.rows import messages as rows
 from seriatim.engines.dynamodb.rows.attributes import S, n, number_or_null
 from seriatim.engines.dynamodb.rows.chats import MEMBERSHIP, member_key, members_query
-from seriatim.engines.dynamodb.store import COUNTERS, DELIVERY, DIRTY_CHATS, KEYS, MEMBERSHIPS, MESSAGES, Store
+from seriatim.engines.dynamodb.store import COUNTERS, DELIVERY, DIRTY_CHATS, KEYS, MEMBERSHIPS, MESSAGES, DynamoStore
 from seriatim.engines.dynamodb.transport.client import Request
-from seriatim.engines.dynamodb.transport.errors import ConditionFailed, Reason, TransactionCancelled
+from seriatim.engines.dynamodb.transport.errors import CancellationReason, ConditionFailed, TransactionCancelled
 from seriatim.engines.shared import store_rules as rules
 from seriatim.ports.message_log import (
     Allocation,
@@ -56,9 +56,9 @@ _SLOT_IS_FREE = "attribute_not_exists(chat_id)"
 class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
     """A handle on the messages of a deployment."""
 
-    _store: Store
+    _store: DynamoStore
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: DynamoStore) -> None:
         super().__init__(store)
 
     @property
@@ -108,28 +108,28 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
             ":bucket": rows.dirty_bucket(chat_id),
         }
         try:
-            grown = await self._grow(chat_id, _ALLOCATE_CLEAN, _ALL_IS_OUT, values, until)
+            grown = await self._raise_counter(chat_id, _ALLOCATE_CLEAN, _ALL_IS_OUT, values, until)
         except ConditionFailed as failed:
-            ahead = _ahead(chat_id, failed, published_through)
+            ahead = _published_ahead(chat_id, failed, published_through)
             if ahead is not None:
                 return ahead
             try:
-                grown = await self._grow(chat_id, _ALLOCATE_DIRTY, _SOMETHING_WAITS, values, until)
+                grown = await self._raise_counter(chat_id, _ALLOCATE_DIRTY, _SOMETHING_WAITS, values, until)
             except ConditionFailed as again:
-                ahead = _ahead(chat_id, again, published_through)
+                ahead = _published_ahead(chat_id, again, published_through)
                 if ahead is None:
-                    raise rows.lacking("an allocation was refused for no reason") from again
+                    raise rows.malformed_row("an allocation was refused for no reason") from again
                 return ahead
         last = int(grown.sequence_counter.N)
         return Allocation(first=last - count + 1, last=last, members_version=int(grown.members_version.N))
 
-    async def _grow(
+    async def _raise_counter(
         self, chat_id: str, update: str, condition: str, values: Mapping[str, object], until: float
     ) -> rows.CounterItem:
-        request = self._store.writing(
+        request = self._store.write_request(
             COUNTERS, {"Key": {"chat_id": S(chat_id)}, "UpdateExpression": update}, condition, values
         )
-        return await self._store.update(request, rows.COUNTER, until=until)
+        return await self._store.update_returning(request, rows.COUNTER, until=until)
 
     async def persist(
         self,
@@ -147,8 +147,8 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         writes: list[Request] = []
         for entry in entries:
             key, slot = rows.key_item(entry), rows.message_item(entry.message)
-            writes.append({"Put": self._store.writing(KEYS, {"Item": key}, _KEY_IS_FREE, now, {"#ttl": "ttl"})})
-            writes.append({"Put": self._store.writing(MESSAGES, {"Item": slot}, _SLOT_IS_FREE)})
+            writes.append({"Put": self._store.write_request(KEYS, {"Item": key}, _KEY_IS_FREE, now, {"#ttl": "ttl"})})
+            writes.append({"Put": self._store.write_request(MESSAGES, {"Item": slot}, _SLOT_IS_FREE)})
         writes += [self._is_member(chat_id, each) for each in senders]
         try:
             await self._store.transact(writes, token=token, until=until)
@@ -158,17 +158,17 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
 
     def _is_member(self, chat_id: str, user_id: str) -> Request:
         key = {"Key": member_key(chat_id, user_id)}
-        return {"ConditionCheck": self._store.writing(MEMBERSHIPS, key, "attribute_exists(user_id)")}
+        return {"ConditionCheck": self._store.write_request(MEMBERSHIPS, key, "attribute_exists(user_id)")}
 
     async def seal(self, chat_id: str, sequence: int, *, created_at: str, timeout_s: float) -> Slot:
         rules.check_slot(sequence)
         tombstone = Sealed(chat_id=chat_id, sequence=sequence, created_at=created_at)
-        request = self._store.writing(MESSAGES, {"Item": rows.sealed_item(tombstone)}, _SLOT_IS_FREE)
+        request = self._store.write_request(MESSAGES, {"Item": rows.sealed_item(tombstone)}, _SLOT_IS_FREE)
         try:
             await self._store.put(request, until=self._store.until(timeout_s))
         except ConditionFailed as failed:
             if not failed.item:
-                raise rows.lacking("a slot is taken by nothing") from failed
+                raise rows.malformed_row("a slot is taken by nothing") from failed
             return rows.slot_of(rows.SLOT.decode(failed.item))
         return tombstone
 
@@ -181,7 +181,7 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
     async def _read(
         self, chat_id: str, beyond: str, edge: int, limit: int, timeout_s: float, *, ascending: bool
     ) -> SlotPage:
-        """A page ends at the limit without a look beyond, or when it grows heavy: the store then names a next key."""
+        """A page ends at the limit, or earlier at 1 MB: DynamoDB then returns the key at which the next page begins."""
         rules.check_page(limit)
         query = rows.slots_query(chat_id, beyond, edge, limit, ascending=ascending)
         page = await self._store.page(MESSAGES, query, until=self._store.until(timeout_s))
@@ -233,8 +233,8 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
     async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, now_ms: int, timeout_s: float) -> bool:
         until = self._store.until(timeout_s)
         if sequence < 1:
-            return False  # nobody is below 0
-        request = self._store.writing(
+            return False  # no watermark is below 0
+        request = self._store.write_request(
             DELIVERY,
             {
                 "Key": rows.watermark_key(user_id, chat_id),
@@ -244,7 +244,7 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
             {":sequence": n(sequence), ":now": S(iso(now_ms))},
         )
         try:
-            await self._store.change(request, until=until)
+            await self._store.update(request, until=until)
         except ConditionFailed:
             return False
         return True
@@ -262,7 +262,7 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         return rows.slot_of(rows.SLOT.decode(page.items[0])).sequence if page.items else 0
 
     async def highest_watermark(self, chat_id: str, *, timeout_s: float) -> int:
-        """The table lies by user, so all of it is passed: seldom enough for an index not to be worth its writes."""
+        """The table is keyed by user, so all of it is scanned: too rare to be worth the writes of an index."""
         until = self._store.until(timeout_s)
         scan = {
             "FilterExpression": "chat_id = :chat",
@@ -271,7 +271,7 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         }
         highest, more = 0, True
         while more:
-            page = await self._store.patiently(
+            page = await self._store.retry_refused(
                 partial(self._store.scan, DELIVERY, dict(scan), until=until), until=until
             )
             found = [rows.watermark_of(rows.WATERMARK.decode(item)).sequence for item in page.items]
@@ -301,7 +301,7 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         # Without a counter no membership changes, so these are the members of the version that begins now.
         members = await self._store.pages(MEMBERSHIPS, members_query(chat_id), MEMBERSHIP, until=until)
         item = rows.counter_item(chat_id, counter, [each.user_id.S for each in members], now_ms, recovered=True)
-        request = self._store.writing(COUNTERS, {"Item": item}, "attribute_not_exists(chat_id)")
+        request = self._store.write_request(COUNTERS, {"Item": item}, "attribute_not_exists(chat_id)")
         try:
             await self._store.put(request, until=until)
         except ConditionFailed:
@@ -322,16 +322,16 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         self, chat_id: str, update: str, condition: str, values: Mapping[str, object], timeout_s: float
     ) -> bool:
         what = {"Key": {"chat_id": S(chat_id)}, "UpdateExpression": update}
-        request = self._store.writing(COUNTERS, what, condition, values)
+        request = self._store.write_request(COUNTERS, what, condition, values)
         try:
-            await self._store.change(request, until=self._store.until(timeout_s))
+            await self._store.update(request, until=self._store.until(timeout_s))
         except ConditionFailed:
             return False
         return True
 
 
-def _ahead(chat_id: str, failed: ConditionFailed, published_through: int) -> PublishedAhead | None:
-    """What an allocation that was refused met: no counter, another owner ahead, or None: something unpublished."""
+def _published_ahead(chat_id: str, failed: ConditionFailed, published_through: int) -> PublishedAhead | None:
+    """Why an allocation was refused: no counter, another owner ahead, or None: something is unpublished."""
     item = rows.COUNTER.found(failed.item)
     if item is None:
         raise CounterMissing(chat_id)
@@ -341,7 +341,7 @@ def _ahead(chat_id: str, failed: ConditionFailed, published_through: int) -> Pub
     return PublishedAhead(published_through=counter.published_through, published_message=counter.published_message)
 
 
-def _causes(reasons: Sequence[Reason], entries: int, senders: Sequence[str]) -> list[Cause]:
+def _causes(reasons: Sequence[CancellationReason], entries: int, senders: Sequence[str]) -> list[Cause]:
     """By index: a key and a slot for each entry, in turn, then a membership for each sender."""
     causes: list[Cause] = []
     for index, reason in enumerate(reasons):
@@ -350,7 +350,7 @@ def _causes(reasons: Sequence[Reason], entries: int, senders: Sequence[str]) -> 
         if index >= 2 * entries:
             causes.append(SenderGone(senders[index - 2 * entries]))
         elif not reason.item:
-            raise rows.lacking("a condition failed without the row that made it fail")
+            raise rows.malformed_row("a condition failed without the row that made it fail")
         elif index % 2 == 0:
             causes.append(KeyTaken(index // 2, rows.key_of_item(reason.item)))
         else:

@@ -1,4 +1,4 @@
-"""The tables behind one client, and the few ways in which handles ask for rows: what all of them share.
+"""The tables of a deployment behind one client: the reads and writes of which all handles are made.
 
 Nothing here decides: a write that was refused raises `ConditionFailed` or `TransactionCancelled`, and its caller
 knows what the condition meant.
@@ -13,8 +13,9 @@ import msgspec
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, Throttled
 from seriatim.domain.ids import ulid
-from seriatim.engines.dynamodb.rows.attributes import NOTHING, Row
-from seriatim.engines.dynamodb.transport.client import Client, Request
+from seriatim.engines.dynamodb.rows.attributes import RowDecoder
+from seriatim.engines.dynamodb.transport.client import DynamoClient, Request
+from seriatim.engines.dynamodb.transport.outputs import BATCH_GET_ITEM, GET_ITEM, QUERY, UPDATE_ITEM, QueryOutput
 from seriatim.engines.shared.store_rules import check_batch
 from seriatim.ports.clock import Clock
 
@@ -38,43 +39,13 @@ SESSIONS_OF_USER = "user_sessions-index"
 DIRTY_CHATS = "dirty-index"
 
 
-class _Got(msgspec.Struct, frozen=True):
-    item: msgspec.Raw = msgspec.field(name="Item", default=NOTHING)
-
-
-class _Updated(msgspec.Struct, frozen=True):
-    attributes: msgspec.Raw = msgspec.field(name="Attributes", default=NOTHING)
-
-
-class _Batch(msgspec.Struct, frozen=True):
-    responses: dict[str, list[msgspec.Raw]] = msgspec.field(name="Responses", default_factory=dict)
-    unprocessed: dict[str, msgspec.Raw] = msgspec.field(name="UnprocessedKeys", default_factory=dict)
-
-
-class Page(msgspec.Struct, frozen=True):
-    """Rows of one answer. `next_key` is where the store goes on, `NOTHING` at the end."""
-
-    items: list[msgspec.Raw] = msgspec.field(name="Items", default_factory=list)
-    next_key: msgspec.Raw = msgspec.field(name="LastEvaluatedKey", default=NOTHING)
-
-    @property
-    def more(self) -> bool:
-        return bool(self.next_key)
-
-
-_got = msgspec.json.Decoder(_Got)
-_updated = msgspec.json.Decoder(_Updated)
-_batch = msgspec.json.Decoder(_Batch)
-_page = msgspec.json.Decoder(Page)
-
-
-class Rows:
-    """One deployment's tables, for those who only read: there is nothing here to write with.
+class ReadOnlyStore:
+    """One deployment's tables, without any write.
 
     The names of the tables begin with `prefix`.
     """
 
-    def __init__(self, client: Client, clock: Clock, *, prefix: str = "") -> None:
+    def __init__(self, client: DynamoClient, clock: Clock, *, prefix: str = "") -> None:
         self._client = client
         self._clock = clock
         self._prefix = prefix
@@ -83,15 +54,15 @@ class Rows:
     def table(self, name: str) -> str:
         return self._prefix + name
 
-    async def get(self, table: str, key: Request, row: Row[T], *, until: float) -> T | None:
+    async def get(self, table: str, key: Request, row: RowDecoder[T], *, until: float) -> T | None:
         """As of now."""
         request = {"TableName": self.table(table), "Key": key, "ConsistentRead": True}
-        return row.found(_got.decode(await self._client.call("GetItem", request, until=until)).item)
+        return row.found(GET_ITEM.decode(await self._client.call("GetItem", request, until=until)).item)
 
     async def get_all(
         self, keys: Mapping[str, Sequence[Request]], *, until: float
     ) -> Mapping[str, Sequence[msgspec.Raw]]:
-        """Rows by table, as of now and in any order. What the store leaves over is asked for again."""
+        """Rows by table, as of now and in any order. Unprocessed keys are asked for again."""
         check_batch(sum(map(len, keys.values())))
         found: dict[str, list[msgspec.Raw]] = {table: [] for table in keys}
         left: Mapping[str, object] = {
@@ -99,7 +70,7 @@ class Rows:
         }
         pause = limits.CONFLICT_BACKOFF_S
         while left:
-            answer = _batch.decode(await self._client.call("BatchGetItem", {"RequestItems": left}, until=until))
+            answer = BATCH_GET_ITEM.decode(await self._client.call("BatchGetItem", {"RequestItems": left}, until=until))
             for table, items in answer.responses.items():
                 found[table.removeprefix(self._prefix)] += items
             left = answer.unprocessed
@@ -108,18 +79,18 @@ class Rows:
                 pause = min(2 * pause, limits.CONFLICT_BACKOFF_MAX_S)
         return found
 
-    async def page(self, table: str, query: Request, *, until: float) -> Page:
-        """One answer to a query."""
+    async def page(self, table: str, query: Request, *, until: float) -> QueryOutput:
+        """One page of a query."""
         request = {"TableName": self.table(table), **query}
-        return _page.decode(await self._client.call("Query", request, until=until))
+        return QUERY.decode(await self._client.call("Query", request, until=until))
 
-    async def scan(self, table: str, scan: Request, *, until: float) -> Page:
-        """One answer to a scan."""
+    async def scan(self, table: str, scan: Request, *, until: float) -> QueryOutput:
+        """One page of a scan."""
         request = {"TableName": self.table(table), **scan}
-        return _page.decode(await self._client.call("Scan", request, until=until))
+        return QUERY.decode(await self._client.call("Scan", request, until=until))
 
-    async def pages(self, table: str, query: Request, row: Row[T], *, until: float) -> list[T]:
-        """All answers to a query."""
+    async def pages(self, table: str, query: Request, row: RowDecoder[T], *, until: float) -> list[T]:
+        """All rows of a query."""
         found: list[T] = []
         page = await self.page(table, query, until=until)
         while True:
@@ -137,23 +108,22 @@ class Rows:
         await asyncio.sleep(jittered)
 
 
-class Store(Rows):
-    """The same for those who also write."""
+class DynamoStore(ReadOnlyStore):
+    """The same with writes."""
 
     def token(self) -> str:
-        """For a transaction: unlike any before."""
+        """A new token of a transaction."""
         return ulid(self._clock.now_ms(), self._clock.random_bits(80))
 
     async def put(self, request: Request, *, until: float) -> None:
         await self._client.call("PutItem", request, until=until)
 
-    async def update(self, request: Request, row: Row[T], *, until: float) -> T:
-        """The row as changed."""
+    async def update_returning(self, request: Request, row: RowDecoder[T], *, until: float) -> T:
+        """Returns the row as changed."""
         answer = await self._client.call("UpdateItem", {**request, "ReturnValues": "ALL_NEW"}, until=until)
-        return row.decode(_updated.decode(answer).attributes)
+        return row.decode(UPDATE_ITEM.decode(answer).attributes)
 
-    async def change(self, request: Request, *, until: float) -> None:
-        """An update whose result nobody asks for."""
+    async def update(self, request: Request, *, until: float) -> None:
         await self._client.call("UpdateItem", request, until=until)
 
     async def delete(self, request: Request, *, until: float) -> None:
@@ -163,7 +133,7 @@ class Store(Rows):
         request = {"TransactItems": writes, "ClientRequestToken": token}
         await self._client.call("TransactWriteItems", request, until=until)
 
-    def writing(
+    def write_request(
         self,
         table: str,
         what: Mapping[str, object],
@@ -182,12 +152,12 @@ class Store(Rows):
             request["ExpressionAttributeNames"] = names
         return request
 
-    # --- patience ---
+    # --- retries ---
 
-    async def patiently(self, attempt: Callable[[], Awaitable[R]], *, until: float) -> R:
-        """Repeats what the store refused without applying it, with ADR-009's pauses, while there is time.
+    async def retry_refused(self, attempt: Callable[[], Awaitable[R]], *, until: float) -> R:
+        """Repeats what DynamoDB refused without applying it, with ADR-009's pauses, while there is time.
 
-        For the ports whose callers do not: the message log's callers have a patience of their own.
+        For the ports whose callers do not retry: the durability plane retries the calls of the message log itself.
         """
         throttles = conflicts = 0
         while True:

@@ -1,21 +1,21 @@
-"""`TableControl` on DynamoDB. DynamoDB Local has no backups: what it does not know, it is not asked to do."""
+"""`TableControl` on DynamoDB. DynamoDB Local has no backups: it is not asked for them."""
 
 from collections.abc import Mapping
 
 import msgspec
 
 from seriatim.domain.errors import InternalError
-from seriatim.engines.dynamodb.transport.client import Client
-from seriatim.engines.dynamodb.transport.errors import Refusal
+from seriatim.engines.dynamodb.transport.client import DynamoClient
+from seriatim.engines.dynamodb.transport.errors import DynamoError
 from seriatim.ports.tables import Attribute, Index, Table, TableControl
 
 
-class _KeyPart(msgspec.Struct, frozen=True):
+class _KeySchemaElement(msgspec.Struct, frozen=True):
     name: str = msgspec.field(name="AttributeName")
     kind: str = msgspec.field(name="KeyType")
 
 
-class _Type(msgspec.Struct, frozen=True):
+class _AttributeDefinition(msgspec.Struct, frozen=True):
     name: str = msgspec.field(name="AttributeName")
     kind: str = msgspec.field(name="AttributeType")
 
@@ -24,53 +24,55 @@ class _Projection(msgspec.Struct, frozen=True):
     kind: str = msgspec.field(name="ProjectionType", default="")
 
 
-class _Index(msgspec.Struct, frozen=True):
+class _IndexDescription(msgspec.Struct, frozen=True):
     name: str = msgspec.field(name="IndexName")
-    keys: list[_KeyPart] = msgspec.field(name="KeySchema")
+    keys: list[_KeySchemaElement] = msgspec.field(name="KeySchema")
     projection: _Projection = msgspec.field(name="Projection", default=_Projection())
     status: str = msgspec.field(name="IndexStatus", default="")
 
 
-class _Billing(msgspec.Struct, frozen=True):
+class _BillingModeSummary(msgspec.Struct, frozen=True):
     mode: str = msgspec.field(name="BillingMode", default="")
 
 
-class _Table(msgspec.Struct, frozen=True):
-    keys: list[_KeyPart] = msgspec.field(name="KeySchema")
-    types: list[_Type] = msgspec.field(name="AttributeDefinitions")
+class _TableDescription(msgspec.Struct, frozen=True):
+    keys: list[_KeySchemaElement] = msgspec.field(name="KeySchema")
+    types: list[_AttributeDefinition] = msgspec.field(name="AttributeDefinitions")
     status: str = msgspec.field(name="TableStatus")
-    indexes: list[_Index] = msgspec.field(name="GlobalSecondaryIndexes", default=[])
-    billing: _Billing = msgspec.field(name="BillingModeSummary", default=_Billing())
+    indexes: list[_IndexDescription] = msgspec.field(name="GlobalSecondaryIndexes", default=[])
+    billing: _BillingModeSummary = msgspec.field(name="BillingModeSummary", default=_BillingModeSummary())
     protected: bool = msgspec.field(name="DeletionProtectionEnabled", default=False)
 
 
-class _Described(msgspec.Struct, frozen=True):
-    table: _Table = msgspec.field(name="Table")
+class _DescribeTableOutput(msgspec.Struct, frozen=True):
+    table: _TableDescription = msgspec.field(name="Table")
 
 
-class _Expiry(msgspec.Struct, frozen=True):
+class _TimeToLive(msgspec.Struct, frozen=True):
     status: str = msgspec.field(name="TimeToLiveStatus", default="")
     attribute: str = msgspec.field(name="AttributeName", default="")
 
 
-class _ExpiryDescribed(msgspec.Struct, frozen=True):
-    expiry: _Expiry = msgspec.field(name="TimeToLiveDescription", default=_Expiry())
+class _DescribeTimeToLiveOutput(msgspec.Struct, frozen=True):
+    expiry: _TimeToLive = msgspec.field(name="TimeToLiveDescription", default=_TimeToLive())
 
 
-class _Recovery(msgspec.Struct, frozen=True):
+class _PointInTimeRecovery(msgspec.Struct, frozen=True):
     status: str = msgspec.field(name="PointInTimeRecoveryStatus", default="")
 
 
-class _Backups(msgspec.Struct, frozen=True):
-    recovery: _Recovery = msgspec.field(name="PointInTimeRecoveryDescription", default=_Recovery())
+class _ContinuousBackups(msgspec.Struct, frozen=True):
+    recovery: _PointInTimeRecovery = msgspec.field(
+        name="PointInTimeRecoveryDescription", default=_PointInTimeRecovery()
+    )
 
 
-class _BackupsDescribed(msgspec.Struct, frozen=True):
-    backups: _Backups = msgspec.field(name="ContinuousBackupsDescription", default=_Backups())
+class _DescribeContinuousBackupsOutput(msgspec.Struct, frozen=True):
+    backups: _ContinuousBackups = msgspec.field(name="ContinuousBackupsDescription", default=_ContinuousBackups())
 
 
 class DynamoTableControl(TableControl):
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: DynamoClient) -> None:
         self._client = client
 
     async def describe(self, name: str, *, timeout_s: float) -> Table | None:
@@ -115,7 +117,7 @@ class DynamoTableControl(TableControl):
                 }
                 for index in table.indexes
             ]
-        await self._unless("ResourceInUseException", "CreateTable", request, self._client.until(timeout_s))
+        await self._call_unless_refused("ResourceInUseException", "CreateTable", request, self._client.until(timeout_s))
 
     async def adjust(self, table: Table, *, timeout_s: float) -> bool:
         until = self._client.until(timeout_s)
@@ -124,57 +126,61 @@ class DynamoTableControl(TableControl):
             raise InternalError(f"{table.name} is not there; create it first")
         if table.expiry is not None and there.expiry is None:
             expiry = {"AttributeName": table.expiry, "Enabled": True}
-            await self._ask("UpdateTimeToLive", table.name, {"TimeToLiveSpecification": expiry}, until)
+            await self._call_table("UpdateTimeToLive", table.name, {"TimeToLiveSpecification": expiry}, until)
         if table.backups and there.backups is False:
             recovery = {"PointInTimeRecoveryEnabled": True}
             change = {"TableName": table.name, "PointInTimeRecoverySpecification": recovery}
-            refused = "ContinuousBackupsUnavailableException"  # a table that is ready is not at once ready for this
-            if await self._unless(refused, "UpdateContinuousBackups", change, until) is None:
+            refused = "ContinuousBackupsUnavailableException"  # a new table can be ready and not yet accept this
+            if await self._call_unless_refused(refused, "UpdateContinuousBackups", change, until) is None:
                 return False
         if table.protected and there.protected is False:
             protection = {"TableName": table.name, "DeletionProtectionEnabled": True}
             # In use: another change of the table is under way, perhaps this one, whose answer was lost.
-            if await self._unless("ResourceInUseException", "UpdateTable", protection, until) is None:
+            if await self._call_unless_refused("ResourceInUseException", "UpdateTable", protection, until) is None:
                 return False
         return True
 
-    async def _describe(self, name: str, until: float) -> _Table | None:
-        answer = await self._unless("ResourceNotFoundException", "DescribeTable", {"TableName": name}, until)
-        return None if answer is None else msgspec.json.decode(answer, type=_Described).table
+    async def _describe(self, name: str, until: float) -> _TableDescription | None:
+        answer = await self._call_unless_refused(
+            "ResourceNotFoundException", "DescribeTable", {"TableName": name}, until
+        )
+        return None if answer is None else msgspec.json.decode(answer, type=_DescribeTableOutput).table
 
-    async def _expiry(self, name: str, until: float) -> _Expiry:
-        answer = await self._ask("DescribeTimeToLive", name, {}, until)
-        return msgspec.json.decode(answer, type=_ExpiryDescribed).expiry
+    async def _expiry(self, name: str, until: float) -> _TimeToLive:
+        answer = await self._call_table("DescribeTimeToLive", name, {}, until)
+        return msgspec.json.decode(answer, type=_DescribeTimeToLiveOutput).expiry
 
     async def _backups(self, name: str, until: float) -> bool | None:
         request = {"TableName": name}
-        answer = await self._unless("UnknownOperationException", "DescribeContinuousBackups", request, until)
+        answer = await self._call_unless_refused(
+            "UnknownOperationException", "DescribeContinuousBackups", request, until
+        )
         if answer is None:
             return None
-        described = msgspec.json.decode(answer, type=_BackupsDescribed)
+        described = msgspec.json.decode(answer, type=_DescribeContinuousBackupsOutput)
         return described.backups.recovery.status == "ENABLED"
 
-    async def _ask(self, operation: str, table: str, request: Mapping[str, object], until: float) -> bytes:
+    async def _call_table(self, operation: str, table: str, request: Mapping[str, object], until: float) -> bytes:
         return await self._client.call(operation, {"TableName": table, **request}, until=until)
 
-    async def _unless(
-        self, refused_as: str, operation: str, request: Mapping[str, object], until: float
+    async def _call_unless_refused(
+        self, code: str, operation: str, request: Mapping[str, object], until: float
     ) -> bytes | None:
-        """The answer; None if it is this refusal."""
+        """The answer; None if it is this error."""
         try:
             return await self._client.call(operation, request, until=until)
         except InternalError as error:
-            if isinstance(error.__cause__, Refusal) and error.__cause__.kind == refused_as:
+            if isinstance(error.__cause__, DynamoError) and error.__cause__.code == code:
                 return None
             raise
 
 
-def _keys(parts: list[_KeyPart], types: Mapping[str, str]) -> tuple[Attribute, Attribute | None]:
+def _keys(parts: list[_KeySchemaElement], types: Mapping[str, str]) -> tuple[Attribute, Attribute | None]:
     by_kind = {part.kind: Attribute(part.name, types.get(part.name, "")) for part in parts}
     return by_kind["HASH"], by_kind.get("RANGE")
 
 
-def _index(index: _Index, types: Mapping[str, str]) -> Index:
+def _index(index: _IndexDescription, types: Mapping[str, str]) -> Index:
     partition, sort = _keys(index.keys, types)
     return Index(name=index.name, partition=partition, sort=sort, projection=index.projection.kind)
 

@@ -5,13 +5,13 @@ from collections import OrderedDict
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-from seriatim.engines.dynamodb.store import Store
+from seriatim.engines.dynamodb.store import DynamoStore
 from seriatim.ports.message_log import Allocation, PublishedAhead, SlotPage
 from seriatim.runtime.telemetry.counters import DurabilityCounters
 
 
 class CountedDynamoLog(DynamoMessageLog):
-    def __init__(self, store: Store, counts: DurabilityCounters) -> None:
+    def __init__(self, store: DynamoStore, counts: DurabilityCounters) -> None:
         super().__init__(store)
         self._counts = counts
         self._overtaken: OrderedDict[tuple[str, int], None] = OrderedDict()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from seriatim.engines.dynamodb.transport.client import Client
+from seriatim.engines.dynamodb.transport.client import DynamoClient
 from seriatim.engines.kafka.event_reader import KafkaEventReader
 from seriatim.engines.redis.client import RedisClient
 from seriatim.engines.redis.dial import RedisDialer
@@ -10,7 +10,7 @@ from seriatim.engines.redis.push import RedisPushSubscriber
 from seriatim.runtime.telemetry.metrics import EngineCounter
 
 
-def dynamodb_counters(client: Client) -> Sequence[EngineCounter]:
+def dynamodb_counters(client: DynamoClient) -> Sequence[EngineCounter]:
     return (
         EngineCounter(
             name="dynamodb_calls",
@@ -22,7 +22,7 @@ def dynamodb_counters(client: Client) -> Sequence[EngineCounter]:
             name="dynamodb_refusals",
             text="Calls that it did not do: by its own word, or because it was not there",
             labels=("operation", "reason"),
-            counts=dict(client.undone.items()),
+            counts=dict(client.failures.items()),
         ),
         _number("dynamodb_retries", "Calls repeated after a pause, other than those of sends", client.retries),
     )

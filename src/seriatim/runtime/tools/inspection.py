@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from seriatim.domain.errors import SeriatimError
 from seriatim.engines.dynamodb.inspection import DynamoInspection
-from seriatim.engines.dynamodb.table_reader import Reader
+from seriatim.engines.dynamodb.table_reader import TableReader
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.check.findings import Report
 from seriatim.operations.check.run import check
@@ -50,13 +50,13 @@ async def shared_inspection(store: str, events: str | None, clock: Clock) -> Asy
     except ValueError as error:
         raise StoreUnreachable(str(error)) from error
     async with _records(events) as records, dynamodb(place.endpoint, place.region, clock) as client:
-        yield SharedInspection(Reader(client, prefix=place.prefix), records)
+        yield SharedInspection(TableReader(client, prefix=place.prefix), records)
 
 
 class SharedInspection(DynamoInspection, Inspection):
     """The rows of DynamoDB, and the records of whatever event log there is to look at."""
 
-    def __init__(self, reader: Reader, records: StoredRecords) -> None:
+    def __init__(self, reader: TableReader, records: StoredRecords) -> None:
         super().__init__(reader)
         self._records = records
 

@@ -19,9 +19,9 @@ try:
     from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
     from seriatim.engines.dynamodb.inspection import DynamoInspection
     from seriatim.engines.dynamodb.message_log import DynamoMessageLog
-    from seriatim.engines.dynamodb.store import CHATS, Rows, Store
-    from seriatim.engines.dynamodb.table_reader import Reader
-    from seriatim.engines.dynamodb.transport.client import Client
+    from seriatim.engines.dynamodb.store import CHATS, DynamoStore, ReadOnlyStore
+    from seriatim.engines.dynamodb.table_reader import TableReader
+    from seriatim.engines.dynamodb.transport.client import DynamoClient
     from seriatim.engines.kafka.cluster import Cluster
     from seriatim.engines.kafka.event_trail import KafkaTrail
     from seriatim.engines.redis.address import RedisAddress
@@ -38,13 +38,13 @@ except ModuleNotFoundError as missing:
 async def trace_shared(settings: Settings, look: Look) -> MessageTrace:
     """Without `events` the log is not looked at, and without `directory` nobody says who is connected."""
     async with _store(settings) as (client, prefix), _connections(settings) as connections:
-        delivery = DynamoDeliveryState(Rows(client, SystemClock(), prefix=prefix))
+        delivery = DynamoDeliveryState(ReadOnlyStore(client, SystemClock(), prefix=prefix))
 
         async def watermarks(pairs: Pairs) -> Mapping[tuple[str, str], Watermark]:
             return await delivery.watermarks(pairs, timeout_s=limits.STORE_TIMEOUT_S)
 
         trail = None if settings.events == EMBEDDED else _trail(settings)
-        reader = Reader(client, prefix=prefix)
+        reader = TableReader(client, prefix=prefix)
         await reader.count(CHATS)  # asked once, and not again and again: a store that is away is told at once
         return await look(tracer(DynamoInspection(reader), trail, watermarks, connections))
 
@@ -54,12 +54,12 @@ async def repair_shared(settings: Settings, order: RepairRequest) -> Repair:
         raise InspectionError("a repair must know what was published: give --events as the servers have it")
     async with _store(settings) as (client, prefix):
         clock = SystemClock()
-        store = Store(client, clock, prefix=prefix)
+        store = DynamoStore(client, clock, prefix=prefix)
         return await repair(DynamoMessageLog(store), DynamoRoster(store), _trail(settings), clock, order)
 
 
 @asynccontextmanager
-async def _store(settings: Settings) -> AsyncIterator[tuple[Client, str]]:
+async def _store(settings: Settings) -> AsyncIterator[tuple[DynamoClient, str]]:
     try:
         place = DynamoDbUrl.parse(settings.store)
         async with dynamodb(place.endpoint, place.region, SystemClock()) as client:

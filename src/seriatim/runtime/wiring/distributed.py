@@ -40,8 +40,8 @@ try:
     from seriatim.engines.dynamodb.delivery_state import DynamoDeliveryState
     from seriatim.engines.dynamodb.message_log import DynamoMessageLog
     from seriatim.engines.dynamodb.request_keys import DynamoRequestKeys
-    from seriatim.engines.dynamodb.store import Rows, Store
-    from seriatim.engines.dynamodb.transport.client import Client
+    from seriatim.engines.dynamodb.store import DynamoStore, ReadOnlyStore
+    from seriatim.engines.dynamodb.transport.client import DynamoClient
     from seriatim.engines.grpc.dial import GrpcDialer, MutualTls
     from seriatim.engines.grpc.discovery import AddressSource, DnsAddresses, StaticAddresses
     from seriatim.engines.grpc.durability import GrpcDurability
@@ -93,7 +93,7 @@ class DistributedEngineSet(EngineSet):
         self._clock = clock
         self._run_id = run_id
         self._opened = AsyncExitStack()
-        self._dynamo: Client | None = None
+        self._dynamo: DynamoClient | None = None
         self._prefix = ""
         self._cluster: Cluster | None = None
         self._subscriber: RedisPushSubscriber | None = None
@@ -289,15 +289,15 @@ class DistributedEngineSet(EngineSet):
         self._prefix = place.prefix
 
     @property
-    def _store(self) -> Store:
+    def _store(self) -> DynamoStore:
         assert self._dynamo is not None, "this role has no store"
-        return Store(self._dynamo, self._clock, prefix=self._prefix)
+        return DynamoStore(self._dynamo, self._clock, prefix=self._prefix)
 
     @property
-    def _rows(self) -> Rows:
+    def _rows(self) -> ReadOnlyStore:
         """For handles that only read, and all that fanout gets: there is nothing in it to write with."""
         assert self._dynamo is not None, "this role has no store"
-        return Rows(self._dynamo, self._clock, prefix=self._prefix)
+        return ReadOnlyStore(self._dynamo, self._clock, prefix=self._prefix)
 
     @property
     def _kafka(self) -> Cluster:

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from seriatim.domain import limits
-from seriatim.engines.dynamodb.transport.client import Client
-from seriatim.engines.dynamodb.transport.signing import Credentials
+from seriatim.engines.dynamodb.transport.client import DynamoClient
+from seriatim.engines.dynamodb.transport.signing import AwsCredentials
 from seriatim.ports.clock import Clock
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class AwsConfiguration(msgspec.Struct, frozen=True):
     """What the usual places say. Either may be missing."""
 
     region: str | None
-    credentials: Credentials | None
+    credentials: AwsCredentials | None
 
 
 class DynamoDbUrl(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,11 +56,11 @@ class DynamoDbUrl(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.convert(options, cls)
 
 
-_LOCAL = AwsConfiguration("us-east-1", Credentials(key_id="local", secret="local"))
+_LOCAL = AwsConfiguration("us-east-1", AwsCredentials(key_id="local", secret="local"))
 
 
 @asynccontextmanager
-async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIterator[Client]:
+async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIterator[DynamoClient]:
     """A client for as long as the block lasts. Without `url` it is Amazon's own service of the region.
 
     A plain `http` address is an engine on a machine of ours: it is content with anybody, so nothing is looked for.
@@ -74,7 +74,7 @@ async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIt
     keeper = CredentialsKeeper(found.credentials)
     address = url if url else await asyncio.to_thread(aws_endpoint, region)
     try:
-        client = Client(address, region=region, credentials=keeper.now, clock=clock)
+        client = DynamoClient(address, region=region, credentials=keeper.now, clock=clock)
     except ValueError as error:
         raise StoreUnreachable(str(error)) from None
     renewing = asyncio.create_task(keeper.keep_fresh(find_aws_configuration if found is not _LOCAL else lambda: _LOCAL))
@@ -90,10 +90,10 @@ async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIt
 class CredentialsKeeper:
     """The credentials of this moment. They are asked for anew in a thread, since that may go over the network."""
 
-    def __init__(self, credentials: Credentials) -> None:
+    def __init__(self, credentials: AwsCredentials) -> None:
         self._now = credentials
 
-    def now(self) -> Credentials:
+    def now(self) -> AwsCredentials:
         return self._now
 
     async def keep_fresh(self, find_aws_configuration: Callable[[], AwsConfiguration]) -> None:
@@ -114,7 +114,7 @@ def find_aws_configuration() -> AwsConfiguration:
         region=session.get_config_variable("region"),
         credentials=None
         if frozen is None
-        else Credentials(key_id=frozen.access_key, secret=frozen.secret_key, session_token=frozen.token or None),
+        else AwsCredentials(key_id=frozen.access_key, secret=frozen.secret_key, session_token=frozen.token or None),
     )
 
 

@@ -1,4 +1,4 @@
-"""Attributes of rows as they travel, and how a kind of row is read.
+"""Attributes of rows in DynamoDB's JSON, and the decoder of a kind of row.
 
 An attribute, once written by a release, is read for ever: attributes are added with a default, never renamed. Times
 are texts (`domain/times`), which sort; only what the store itself expires by is a number of seconds.
@@ -22,7 +22,7 @@ class S(msgspec.Struct, frozen=True):
 
 
 class N(msgspec.Struct, frozen=True):
-    """A number, which travels as a text."""
+    """A number, which DynamoDB's JSON writes as a text."""
 
     N: str
 
@@ -60,8 +60,8 @@ def number_or_null(number: int | None) -> NumberOrNull:
 TRUE = Bool(True)
 
 
-class Row(Generic[T]):
-    """Reads one kind of row."""
+class RowDecoder(Generic[T]):
+    """Decodes one kind of row."""
 
     def __init__(self, kind: type[T]) -> None:
         self._decoder = msgspec.json.Decoder(kind)

@@ -3,7 +3,7 @@
 import msgspec
 
 from seriatim.domain.chat import Chat, ChatType, Membership, Role
-from seriatim.engines.dynamodb.rows.attributes import N, Row, S, TextOrNull, n, text_or_null
+from seriatim.engines.dynamodb.rows.attributes import N, RowDecoder, S, TextOrNull, n, text_or_null
 from seriatim.engines.dynamodb.store import CHATS_OF_USER
 
 ACTIVE = "active"
@@ -106,6 +106,6 @@ class PairItem(msgspec.Struct, frozen=True, kw_only=True):
     created_at: S
 
 
-CHAT = Row(ChatItem)
-MEMBERSHIP = Row(MembershipItem)
-PAIR = Row(PairItem)
+CHAT = RowDecoder(ChatItem)
+MEMBERSHIP = RowDecoder(MembershipItem)
+PAIR = RowDecoder(PairItem)

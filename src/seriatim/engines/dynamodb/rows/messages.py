@@ -10,7 +10,7 @@ from seriatim.domain.errors import InternalError, RowUnreadable
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.sharding import bucket
 from seriatim.domain.times import iso, milliseconds
-from seriatim.engines.dynamodb.rows.attributes import N, NumberOrNull, Row, S, n, number_or_null
+from seriatim.engines.dynamodb.rows.attributes import N, NumberOrNull, RowDecoder, S, n, number_or_null
 from seriatim.engines.shared.store_rules import key_of
 from seriatim.ports.message_log import ChatCounter, Entry, Key, Watermark
 
@@ -76,13 +76,13 @@ def slots_query(chat_id: str, beyond: str, edge: int, limit: int, *, ascending: 
     }
 
 
-def lacking(what: str) -> InternalError:
+def malformed_row(what: str) -> InternalError:
     return InternalError(f"the store's answer is not what it should be: {what}")
 
 
 def _text(attribute: S | None) -> str:
     if attribute is None:
-        raise lacking("a message lacks an attribute")
+        raise malformed_row("a message lacks an attribute")
     return attribute.S
 
 
@@ -128,7 +128,7 @@ def key_from(item: KeyItem) -> Key:
 
 
 class CounterItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`members_sum` is what the members of `members_version` add up to: it tells whether a list is theirs."""
+    """`members_sum` is the checksum of the members of `members_version`: it shows whether a list is complete."""
 
     chat_id: S
     sequence_counter: N
@@ -178,7 +178,7 @@ def counter_of(item: CounterItem) -> ChatCounter:
 
 
 def members_sum(user_ids: Iterable[str]) -> int:
-    """Equal for equal sets of users; for others too only by a chance of 1 in 10^14."""
+    """Equal for equal sets of users; for different sets with a probability of 1 in 10^14."""
     return sum(int.from_bytes(hashlib.sha256(each.encode()).digest()[:6], "big") for each in user_ids)
 
 
@@ -213,8 +213,8 @@ def watermark_of(item: WatermarkItem) -> Watermark:
     return Watermark(int(item.last_acked_sequence.N), milliseconds(item.updated_at.S))
 
 
-SLOT = Row(SlotItem)
-KEY = Row(KeyItem)
-COUNTER = Row(CounterItem)
-DIRTY = Row(DirtyItem)
-WATERMARK = Row(WatermarkItem)
+SLOT = RowDecoder(SlotItem)
+KEY = RowDecoder(KeyItem)
+COUNTER = RowDecoder(CounterItem)
+DIRTY = RowDecoder(DirtyItem)
+WATERMARK = RowDecoder(WatermarkItem)

@@ -7,7 +7,7 @@ import msgspec
 
 from seriatim.domain.account import Code, Session, Spent, User, phone_hash
 from seriatim.domain.times import iso, milliseconds
-from seriatim.engines.dynamodb.rows.attributes import TRUE, B, Bool, N, Row, S, TextOrNull, n, text_or_null
+from seriatim.engines.dynamodb.rows.attributes import TRUE, B, Bool, N, RowDecoder, S, TextOrNull, n, text_or_null
 from seriatim.engines.shared.account_rules import code_kept_until_ms
 from seriatim.engines.shared.request_key_rules import RequestRow
 
@@ -79,7 +79,7 @@ class CodeItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def code_item(code: Code) -> CodeItem:
-    """Of a code that nobody has used: using it is an update."""
+    """Of a code that was not used yet: using it is an update."""
     return CodeItem(
         phone_hash=S(code.phone_hash),
         otp_mac=S(code.mac),
@@ -166,7 +166,7 @@ class RequestItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 def request_item(scope: str, key: str, row: RequestRow) -> RequestItem:
-    """Of a new claim: what becomes of it are updates."""
+    """Of a new claim: its later states are updates."""
     return RequestItem(
         scope=S(scope),
         idem_key=S(key),
@@ -195,8 +195,8 @@ def seconds_up(ms: int) -> N:
     return n(-(-ms // 1000))
 
 
-USER = Row(UserItem)
-PHONE = Row(PhoneItem)
-CODE = Row(CodeItem)
-SESSION = Row(SessionItem)
-REQUEST = Row(RequestItem)
+USER = RowDecoder(UserItem)
+PHONE = RowDecoder(PhoneItem)
+CODE = RowDecoder(CodeItem)
+SESSION = RowDecoder(SessionItem)
+REQUEST = RowDecoder(RequestItem)

@@ -1,1 +1,1 @@
-"""From a request to DynamoDB's answer: signing, connections, errors."""
+"""Requests to DynamoDB and its answers: signing, connections, errors."""

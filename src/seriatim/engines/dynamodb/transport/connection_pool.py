@@ -1,7 +1,7 @@
 """Connections to one HTTP/1.1 server: a bounded pool, one request at a time on each, and no request ever repeated.
 
-A request that fails after its first byte left may have been carried out. So whatever goes wrong here is
-`OutcomeUnknown`, and its connection is closed; only who never got a connection is told that nothing was applied.
+A request that fails after its first byte was sent may have been carried out. So every failure here is
+`OutcomeUnknown`, and its connection is closed; only a request that found no room to wait raises `Throttled`.
 """
 
 import asyncio
@@ -16,34 +16,39 @@ from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, Throttled
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpResponse(msgspec.Struct, frozen=True):
     status: int
     body: bytes
 
 
-class Pool:
+class ConnectionPool:
     """Opens connections when they are needed. `tls` is None for a plain connection, as to a local engine."""
 
     def __init__(
-        self, host: str, port: int, tls: ssl.SSLContext | None, *, most: int = limits.DYNAMODB_CONNECTIONS_MAX
+        self,
+        host: str,
+        port: int,
+        tls: ssl.SSLContext | None,
+        *,
+        connections_max: int = limits.DYNAMODB_CONNECTIONS_MAX,
     ) -> None:
         self._host = host
         self._port = port
         self._tls = tls
-        self._most = most
+        self._connections_max = connections_max
         self._opening = 0
-        self._idle: list[Connection] = []  # the one used last is used first
-        self._all: dict[Connection, None] = {}
-        self._waiting: deque[asyncio.Future[Connection | None]] = deque()
+        self._idle: list[PooledConnection] = []  # the one used last is used first
+        self._all: dict[PooledConnection, None] = {}
+        self._waiting: deque[asyncio.Future[PooledConnection | None]] = deque()
         self._closed = False
-        self._emptied: asyncio.Future[None] | None = None
+        self._all_closed: asyncio.Future[None] | None = None
 
-    async def exchange(self, request: bytes, *, until: float) -> Answer:
-        """Sends a whole request and returns its answer, by `until` on the loop's clock."""
+    async def exchange(self, request: bytes, *, until: float) -> HttpResponse:
+        """Sends a whole request and returns the response, by `until` on the loop's clock."""
         loop = asyncio.get_running_loop()
         if loop.time() >= until:
             raise OutcomeUnknown("no time was left to ask the store; retry")
-        connection = self._usable(loop.time()) or await self._wait_for_one(until)
+        connection = self._pop_idle(loop.time()) or await self._acquire(until)
         answer = connection.send(request)
         timer = loop.call_at(until, connection.fail, "the store did not answer in time; retry")
         try:
@@ -53,17 +58,17 @@ class Pool:
             self._release(connection)
 
     async def close(self) -> None:
-        """Whoever still waits for an answer gets `OutcomeUnknown`."""
+        """Requests that still wait for a response raise `OutcomeUnknown`."""
         self._closed = True
         while self._waiting:
             self._wake(None)
         if self._all:
-            self._emptied = asyncio.get_running_loop().create_future()
+            self._all_closed = asyncio.get_running_loop().create_future()
             for connection in list(self._all):
                 connection.fail("the connection to the store was closed; retry")
-            await self._emptied
+            await self._all_closed
 
-    def _usable(self, now: float) -> "Connection | None":
+    def _pop_idle(self, now: float) -> "PooledConnection | None":
         """A connection that was idle for long is about to be closed by the other side: it is not used any more."""
         while self._idle:
             connection = self._idle.pop()
@@ -72,9 +77,9 @@ class Pool:
             connection.fail("idle")
         return None
 
-    async def _wait_for_one(self, until: float) -> "Connection":
+    async def _acquire(self, until: float) -> "PooledConnection":
         while not self._closed:
-            if self._opening + len(self._all) < self._most:
+            if self._opening + len(self._all) < self._connections_max:
                 return await self._connect(until)
             if len(self._waiting) >= limits.DYNAMODB_WAITING_MAX:
                 raise Throttled("too many requests wait for the store; retry after a pause")
@@ -83,86 +88,86 @@ class Pool:
                 return handed
         raise OutcomeUnknown("the connection to the store was closed; retry")
 
-    async def _connect(self, until: float) -> "Connection":
+    async def _connect(self, until: float) -> "PooledConnection":
         self._opening += 1
         try:
             async with asyncio.timeout_at(until):
                 _, connection = await asyncio.get_running_loop().create_connection(
-                    lambda: Connection(self), self._host, self._port, ssl=self._tls
+                    lambda: PooledConnection(self), self._host, self._port, ssl=self._tls
                 )
                 return connection
         except (OSError, TimeoutError) as error:
             raise OutcomeUnknown("the store cannot be reached; retry") from error
         finally:
             self._opening -= 1
-            if self._opening + len(self._all) < self._most:
+            if self._opening + len(self._all) < self._connections_max:
                 self._wake(None)
 
-    async def _queue(self, until: float) -> "Connection | None":
-        """A connection that somebody released, or None when there is room for another one."""
-        turn: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    async def _queue(self, until: float) -> "PooledConnection | None":
+        """A connection that was released, or None when there is room for another one."""
+        waiter: asyncio.Future[PooledConnection | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
         try:
             async with asyncio.timeout_at(until):
-                return await turn
+                return await waiter
         except BaseException as error:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-            elif turn.done() and not turn.cancelled():
-                self._hand_on(turn.result())
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+            elif waiter.done() and not waiter.cancelled():
+                self._reuse(waiter.result())
             if isinstance(error, TimeoutError):
                 raise OutcomeUnknown("no connection to the store became free in time; retry") from None
             raise
 
-    def _release(self, connection: "Connection") -> None:
-        if connection.busy:  # its caller gave up: the answer, if it comes, is for nobody
-            connection.fail("nobody waits any more")
+    def _release(self, connection: "PooledConnection") -> None:
+        if connection.busy:  # its caller was cancelled: a response that still comes must not answer the next request
+            connection.fail("the caller was cancelled")
         elif connection.alive:
             connection.idle_since = asyncio.get_running_loop().time()
-            self._hand_on(connection)
+            self._reuse(connection)
 
-    def _hand_on(self, connection: "Connection | None") -> None:
+    def _reuse(self, connection: "PooledConnection | None") -> None:
         if not self._wake(connection) and connection is not None:
             if self._closed:
                 connection.fail("closed")
             else:
                 self._idle.append(connection)
 
-    def _wake(self, connection: "Connection | None") -> bool:
+    def _wake(self, connection: "PooledConnection | None") -> bool:
         while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(connection)
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(connection)
                 return True
         return False
 
-    # --- what connections tell ---
+    # --- called by connections ---
 
-    def joined(self, connection: "Connection") -> None:
+    def opened(self, connection: "PooledConnection") -> None:
         self._all[connection] = None
         if self._closed:
             connection.fail("the connection to the store was closed; retry")
 
-    def left(self, connection: "Connection") -> None:
+    def closed(self, connection: "PooledConnection") -> None:
         del self._all[connection]
         if connection in self._idle:
             self._idle.remove(connection)
         self._wake(None)
-        if self._emptied is not None and not self._all and not self._emptied.done():
-            self._emptied.set_result(None)
+        if self._all_closed is not None and not self._all and not self._all_closed.done():
+            self._all_closed.set_result(None)
 
 
-class Connection(asyncio.Protocol):
+class PooledConnection(asyncio.Protocol):
     """One socket. After any failure it is closed and never used again."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: ConnectionPool) -> None:
         self.idle_since = 0.0
         self._pool = pool
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._body_bytes = 0
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[HttpResponse] | None = None
 
     @property
     def alive(self) -> bool:
@@ -172,8 +177,8 @@ class Connection(asyncio.Protocol):
     def busy(self) -> bool:
         return self._answer is not None
 
-    def send(self, request: bytes) -> asyncio.Future[Answer]:
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    def send(self, request: bytes) -> asyncio.Future[HttpResponse]:
+        answer: asyncio.Future[HttpResponse] = asyncio.get_running_loop().create_future()
         if self._transport is None or self._transport.is_closing():
             answer.set_exception(OutcomeUnknown("the connection to the store was lost; retry"))
             return answer
@@ -186,11 +191,11 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
         self._settle(OutcomeUnknown(reason))
 
-    def _settle(self, outcome: Answer | OutcomeUnknown) -> None:
+    def _settle(self, outcome: HttpResponse | OutcomeUnknown) -> None:
         answer, self._answer = self._answer, None
         if answer is None or answer.done():
             return
-        if isinstance(outcome, Answer):
+        if isinstance(outcome, HttpResponse):
             answer.set_result(outcome)
         else:
             answer.set_exception(outcome)
@@ -199,11 +204,11 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # other loops' transports are no subclasses
-        self._pool.joined(self)
+        self._pool.opened(self)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:
-            self.fail("the store spoke without being asked")
+            self.fail("the store sent a response without a request")
             return
         try:
             self._parser.feed_data(data)
@@ -212,13 +217,13 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._settle(OutcomeUnknown("the connection to the store was lost; retry"))
-        self._pool.left(self)
+        self._pool.closed(self)
 
-    # --- the parser's calls ---
+    # --- called by the parser ---
 
     def on_message_begin(self) -> None:
-        if self._answer is None:  # behind an answer, in the same bytes: the rest of it would answer the next request
-            self.fail("the store spoke without being asked")
+        if self._answer is None:  # behind a response, in the same bytes: the rest of it would answer the next request
+            self.fail("the store sent a response without a request")
 
     def on_body(self, body: bytes) -> None:
         self._body.append(body)
@@ -227,7 +232,7 @@ class Connection(asyncio.Protocol):
             self.fail("the store's answer was longer than any it should give")
 
     def on_message_complete(self) -> None:
-        answer = Answer(self._parser.get_status_code(), b"".join(self._body))
+        answer = HttpResponse(self._parser.get_status_code(), b"".join(self._body))
         self._body.clear()
         self._body_bytes = 0
         if not self._parser.should_keep_alive() and self._transport is not None:

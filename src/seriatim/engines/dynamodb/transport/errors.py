@@ -1,4 +1,4 @@
-"""What DynamoDB says when it does not do what was asked, translated once: into our errors, or into two of its own.
+"""DynamoDB's error answers, translated once: into errors of the domain, or into two of the engine.
 
 `ConditionFailed` and `TransactionCancelled` never leave the engine: only the caller knows what its condition meant.
 """
@@ -35,8 +35,8 @@ _CREDENTIALS = frozenset(
 )
 
 
-class Reason(msgspec.Struct, frozen=True):
-    """Why one item of a transaction stood in its way, "None" if it did not. `item` is the row that was there."""
+class CancellationReason(msgspec.Struct, frozen=True):
+    """Why one item cancelled a transaction, "None" if it did not. `item` is the row that was there."""
 
     code: str = msgspec.field(name="Code", default="None")
     item: msgspec.Raw = msgspec.field(name="Item", default=NOTHING)
@@ -57,48 +57,52 @@ class ConditionFailed(Exception):
 class TransactionCancelled(Exception):
     """Nothing was written, since some conditions failed: a reason for each item, in their order."""
 
-    def __init__(self, reasons: Sequence[Reason]) -> None:
+    def __init__(self, reasons: Sequence[CancellationReason]) -> None:
         super().__init__("the conditions of a transaction failed")
         self.reasons = reasons
 
 
-class Refusal(Exception):
-    """What the store said, for our logs: the cause of the error that the caller sees."""
+class DynamoError(Exception):
+    """DynamoDB's own error code and text, for the log: the cause of the error that the caller sees."""
 
-    def __init__(self, kind: str, text: str) -> None:
+    def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
-        self.kind = kind
+        self.code = code
 
 
-class _Said(msgspec.Struct, frozen=True):
-    kind: str = msgspec.field(name="__type", default="")
+class _ErrorBody(msgspec.Struct, frozen=True):
+    type: str = msgspec.field(name="__type", default="")
     message: str = ""
-    also_message: str = msgspec.field(name="Message", default="")  # the store spells it either way
-    reasons: list[Reason] = msgspec.field(name="CancellationReasons", default=[])
+    capital_message: str = msgspec.field(name="Message", default="")  # DynamoDB spells it either way
+    reasons: list[CancellationReason] = msgspec.field(name="CancellationReasons", default=[])
     item: msgspec.Raw = msgspec.field(name="Item", default=NOTHING)
 
+    @property
+    def text(self) -> str:
+        return self.message or self.capital_message
 
-_decoder = msgspec.json.Decoder(_Said)
+
+_decoder = msgspec.json.Decoder(_ErrorBody)
 
 
-def refusal(operation: str, status: int, body: bytes) -> Exception:
+def error_of_response(operation: str, status: int, body: bytes) -> Exception:
     """The exception for an answer that is not 200."""
     try:
-        said = _decoder.decode(body)
+        error_body = _decoder.decode(body)
     except msgspec.MsgspecError:
-        said = _Said()
-    kind = said.kind.rpartition("#")[2]
-    if kind == "ConditionalCheckFailedException":
-        return ConditionFailed(said.item)
-    if kind == "TransactionCanceledException":
-        return _cancelled(operation, said)
-    error = _error(status, kind)
-    error.__cause__ = Refusal(kind, f"{operation}: {status} {kind}: {said.message or said.also_message}")
+        error_body = _ErrorBody()
+    code = error_body.type.rpartition("#")[2]
+    if code == "ConditionalCheckFailedException":
+        return ConditionFailed(error_body.item)
+    if code == "TransactionCanceledException":
+        return _cancelled(operation, error_body)
+    error = _error(status, code)
+    error.__cause__ = DynamoError(code, f"{operation}: {status} {code}: {error_body.text}")
     return error
 
 
 def reason_of(error: Exception) -> str:
-    """In one word, for metrics. `condition` is an answer like any other: only its caller knows what it means."""
+    """One word for metrics. `condition` is no failure: only the caller knows what it means."""
     match error:
         case ConditionFailed() | TransactionCancelled():
             return "condition"
@@ -113,30 +117,28 @@ def reason_of(error: Exception) -> str:
     return "misunderstood"
 
 
-def _error(status: int, kind: str) -> ServiceUnavailable | InternalError:
-    if kind in _THROTTLING:
+def _error(status: int, code: str) -> ServiceUnavailable | InternalError:
+    if code in _THROTTLING:
         return Throttled("the store has no capacity at this moment; retry after a pause")
-    if kind == "TransactionConflictException":
+    if code == "TransactionConflictException":
         return Conflict("another transaction touches the same rows; retry after a pause")
     # `TransactionInProgressException` is about an earlier request with the same token, which may yet commit.
-    if status >= 500 or kind == "TransactionInProgressException":
+    if status >= 500 or code == "TransactionInProgressException":
         return OutcomeUnknown("the store failed; look before you repeat")
-    if kind in _CREDENTIALS:
+    if code in _CREDENTIALS:
         return ServiceUnavailable("the store refuses this server's credentials; an operator must mend them")
-    if kind == "ResourceNotFoundException":
+    if code == "ResourceNotFoundException":
         return InternalError("a table is missing; an operator must create it: seriatim tables create")
     return InternalError("the store did not understand this server; the log says more")
 
 
-def _cancelled(operation: str, said: _Said) -> Exception:
-    """Failed conditions come first: they tell what to do next, while a conflict only says when."""
-    codes = [reason.code for reason in said.reasons]
+def _cancelled(operation: str, body: _ErrorBody) -> Exception:
+    """Failed conditions come first: the caller acts on them, while a conflict only calls for another attempt."""
+    codes = [reason.code for reason in body.reasons]
     if CONDITION_FAILED in codes:
-        return TransactionCancelled(said.reasons)
+        return TransactionCancelled(body.reasons)
     if "TransactionConflict" in codes:
         return Conflict("another transaction touches the same rows; retry after a pause")
     error = _error(400, next((code for code in codes if code in _THROTTLING), ""))
-    error.__cause__ = Refusal(
-        "cancelled", f"{operation}: cancelled: {', '.join(codes)}: {said.message or said.also_message}"
-    )
+    error.__cause__ = DynamoError("cancelled", f"{operation}: cancelled: {', '.join(codes)}: {body.text}")
     return error

@@ -15,15 +15,15 @@ _SERVICE = "dynamodb"
 _TARGET = "DynamoDB_20120810."
 
 
-class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """Who calls. It never shows its secrets, wherever it is printed."""
+class AwsCredentials(msgspec.Struct, frozen=True, kw_only=True):
+    """An access key. Its repr never shows the secrets."""
 
     key_id: str
     secret: str
     session_token: str | None = None
 
     def __repr__(self) -> str:
-        return f"Credentials({self.key_id[:4]}...)"
+        return f"AwsCredentials({self.key_id[:4]}...)"
 
 
 class Signer:
@@ -35,7 +35,7 @@ class Signer:
         self._key_for: tuple[str, str] | None = None
         self._key = b""
 
-    def head(self, credentials: Credentials, operation: str, body: bytes, now_ms: int) -> bytes:
+    def head(self, credentials: AwsCredentials, operation: str, body: bytes, now_ms: int) -> bytes:
         """All of an HTTP request but its body."""
         now = iso(now_ms)
         day = now[0:4] + now[5:7] + now[8:10]
