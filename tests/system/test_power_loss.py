@@ -16,7 +16,7 @@ from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.server.lifecycle import ServerProcess
 from seriatim.runtime.wiring.assemble import assemble
-from seriatim.runtime.wiring.embedded import EmbeddedEngineSet
+from seriatim.runtime.wiring.embedded_store import EmbeddedStore
 from tests.system.devices import Device, Lost, faults, same, signed_in
 from tests.system.users import ANSWER_S, Json, User
 
@@ -92,9 +92,10 @@ async def test_twenty_power_cuts_under_load_lose_nothing_that_was_acknowledged(
     for number in range(ROUNDS):
         left = tmp_path / f"data-{number + 1}"
         async with _serving(data, endpoint) as server:
-            assert isinstance(server.engines, EmbeddedEngineSet)
-            power_cut = PowerCut(server.engines.folder)
-            monkeypatch.setattr(server.engines.folder.disk, "sync", power_cut.sync)
+            store = server.engines.store
+            assert isinstance(store, EmbeddedStore)
+            power_cut = PowerCut(store.folder)
+            monkeypatch.setattr(store.folder.disk, "sync", power_cut.sync)
             if not devices:
                 users = await signed_in(lambda each: User(endpoint, f"+4915100{each:06d}"), USERS)
                 chat_id = await asyncio.to_thread(users[0].create_group, *users[1:])

@@ -19,7 +19,7 @@ from seriatim.operations.tables import TABLES, create, definitions, verify
 from seriatim.runtime.config.roles import ALL_ROLES, ProcessRole
 from seriatim.runtime.config.settings import ENGINE_USERS, Settings
 from seriatim.runtime.telemetry.metrics import Metrics
-from seriatim.runtime.wiring.distributed import DistributedEngineSet
+from seriatim.runtime.wiring.engines import open_engines
 from tests.contract import (
     catalog_suite,
     codes_suite,
@@ -211,13 +211,13 @@ async def test_fanout_has_nothing_to_write_with(tmp_path: Path) -> None:
         directory=f"redis://{nowhere}",
         data=str(tmp_path),
     )
-    world = await DistributedEngineSet.open(settings, Metrics("here", settings.here), SystemClock(), "run")
+    engines = await open_engines(settings, Metrics("here", settings.here), SystemClock(), "run")
     try:
-        roster = world.fanout_ports("group", "consumer").roster
+        roster = engines.fanout_ports("group", "consumer").roster
         assert type(roster) is DynamoRoster
         assert type(roster._store) is ReadOnlyStore
     finally:
-        await world.close()
+        await engines.close()
 
 
 def test_what_only_reads_lacks_every_way_to_write() -> None:

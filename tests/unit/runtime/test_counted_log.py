@@ -6,8 +6,9 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import CounterMissing
+from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.ports.message_log import PublishedAhead
-from seriatim.runtime.telemetry.counted_message_log import CountedDynamoLog
+from seriatim.runtime.telemetry.counted_message_log import CountedSharedLog
 from seriatim.runtime.telemetry.counters import DurabilityCounters
 from tests.contract.store_data import CHAT, T_S, allocate, entry, found_group, message, persist, seal
 from tests.contract.store_engines import DynamoEngine
@@ -28,7 +29,7 @@ async def test_a_slot_found_empty_below_a_filled_one_is_counted_once_however_oft
     engine: DynamoEngine,
 ) -> None:
     counts = DurabilityCounters()
-    log = CountedDynamoLog(engine.store, counts)
+    log = CountedSharedLog(DynamoMessageLog(engine.store), counts)
     await allocate(log, 6)
     for sequence in (2, 3, 6):
         await persist(log, entry(message(sequence)))
@@ -44,7 +45,7 @@ async def test_a_slot_found_empty_below_a_filled_one_is_counted_once_however_oft
 
 async def test_a_chat_without_holes_counts_none_wherever_the_reader_begins(engine: DynamoEngine) -> None:
     counts = DurabilityCounters()
-    log = CountedDynamoLog(engine.store, counts)
+    log = CountedSharedLog(DynamoMessageLog(engine.store), counts)
     await allocate(log, 3)
     await persist(log, *[entry(message(sequence)) for sequence in (1, 2, 3)])
     for after in (-1, 0, 1, 2, 3):
@@ -58,7 +59,7 @@ async def test_no_more_holes_are_remembered_than_the_limit_says(
     assert limits.OVERTAKEN_SLOTS_KEPT_MAX >= 100
     monkeypatch.setattr(limits, "OVERTAKEN_SLOTS_KEPT_MAX", 1)
     counts = DurabilityCounters()
-    log = CountedDynamoLog(engine.store, counts)
+    log = CountedSharedLog(DynamoMessageLog(engine.store), counts)
     await allocate(log, 6)
     for sequence in (2, 4, 6):
         await persist(log, entry(message(sequence)))
@@ -70,7 +71,7 @@ async def test_an_allocation_that_meets_another_owner_ahead_and_one_that_fails_a
     engine: DynamoEngine,
 ) -> None:
     counts = DurabilityCounters()
-    log = CountedDynamoLog(engine.store, counts)
+    log = CountedSharedLog(DynamoMessageLog(engine.store), counts)
     await allocate(log, 4)
     await allocate(log, 1, through=3, last=3)
     assert (counts.behind, counts.allocation_errors) == (0, 0)

@@ -18,8 +18,8 @@ from seriatim.ports.event_log import MESSAGES
 from seriatim.runtime.config.roles import ProcessRole
 from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.telemetry.metrics import Metrics
-from seriatim.runtime.wiring import distributed
-from seriatim.runtime.wiring.distributed import DistributedEngineSet
+from seriatim.runtime.wiring import kafka_events
+from seriatim.runtime.wiring.kafka_events import KafkaEvents
 from tests.support.real_kafka import RawKafka, real_kafka
 
 NOWHERE = "127.0.0.1:1"  # nobody listens on this port
@@ -35,10 +35,8 @@ async def raw() -> AsyncIterator[RawKafka]:
 
 
 @asynccontextmanager
-async def ingest_of(
-    raw: RawKafka, monkeypatch: pytest.MonkeyPatch, env: Literal["dev", "prod"], **given: Any
-) -> AsyncIterator[DistributedEngineSet]:
-    """Of an ingest process whose store is there."""
+async def events_of(raw: RawKafka, env: Literal["dev", "prod"], **given: Any) -> AsyncIterator[KafkaEvents]:
+    """The event log of an ingest process."""
     settings = Settings(
         env=env,
         roles=(ProcessRole.INGEST,),
@@ -46,24 +44,19 @@ async def ingest_of(
         events=f"kafka://{raw.cluster.bootstrap}?prefix={raw.cluster.prefix}",
         **given,
     )
-    engines = await DistributedEngineSet.open(settings, Metrics("here", (ProcessRole.INGEST,)), SystemClock(), "run")
-
-    async def there(timeout_s: float) -> None:
-        return
-
-    monkeypatch.setattr(engines, "_ask_store", there)
+    events = KafkaEvents(settings, Metrics("here", (ProcessRole.INGEST,)), SystemClock(), "run")
     try:
-        yield engines
+        yield events
     finally:
-        await engines.close()
+        await events.close()
 
 
 async def test_in_prod_topics_with_one_copy_are_refused_with_what_to_do(
     raw: RawKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with ingest_of(raw, monkeypatch, "prod") as engines:
+    async with events_of(raw, "prod") as events:
         with pytest.raises(FragileTopics) as refused:
-            await engines.reach()
+            await events.check_reachable()
     text = refused.value.message
     assert f"{raw.cluster.prefixed(MESSAGES)}: replicas is 1, not 3 or more" in text
     assert f"{raw.cluster.prefixed(MESSAGES)}: min.insync.replicas is 1, not 2 or more" in text
@@ -74,14 +67,14 @@ async def test_in_prod_topics_with_one_copy_are_refused_with_what_to_do(
 async def test_in_prod_they_can_be_accepted_on_purpose_and_are_logged(
     raw: RawKafka, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
 ) -> None:
-    async with ingest_of(raw, monkeypatch, "prod", events_fragile_in_prod=True) as engines:
-        await engines.reach()
+    async with events_of(raw, "prod", events_fragile_in_prod=True) as events:
+        await events.check_reachable()
     assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["topics_fragile"]
 
 
 async def test_in_dev_one_broker_is_enough(raw: RawKafka, monkeypatch: pytest.MonkeyPatch, log: io.StringIO) -> None:
-    async with ingest_of(raw, monkeypatch, "dev") as engines:
-        await engines.reach()
+    async with events_of(raw, "dev") as events:
+        await events.check_reachable()
     assert log.getvalue() == ""
 
 
@@ -91,9 +84,9 @@ async def test_a_process_that_may_not_read_the_settings_of_topics_says_so_and_st
     async def refused(*_: object, prefix: str) -> Sequence[object]:
         raise unavailable("describe", KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
 
-    monkeypatch.setattr(distributed, "weaknesses", refused)
-    async with ingest_of(raw, monkeypatch, "prod") as engines:
-        await engines.reach()
+    monkeypatch.setattr(kafka_events, "weaknesses", refused)
+    async with events_of(raw, "prod") as events:
+        await events.check_reachable()
     assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["topics_not_checked"]
 
 

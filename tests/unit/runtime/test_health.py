@@ -13,7 +13,8 @@ from seriatim.runtime.config.roles import ProcessRole
 from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.server.lifecycle import StartupError
 from seriatim.runtime.telemetry.metrics import Metrics
-from seriatim.runtime.wiring.distributed import DistributedEngineSet
+from seriatim.runtime.wiring.engine_set import EngineSet
+from seriatim.runtime.wiring.engines import open_engines
 from tests.support.real_engines import real_engines
 from tests.support.real_redis import Shard, ask, client_of, real_redis
 from tests.support.tcp_proxy import TcpProxy
@@ -24,9 +25,7 @@ WITH_DIRECTORY = (ProcessRole.GATEWAY, ProcessRole.FANOUT, ProcessRole.API)
 
 
 @asynccontextmanager
-async def engines_of(
-    role: ProcessRole, proxy: TcpProxy, folder: Path
-) -> AsyncIterator[tuple[DistributedEngineSet, Metrics]]:
+async def engines_of(role: ProcessRole, proxy: TcpProxy, folder: Path) -> AsyncIterator[tuple[EngineSet, Metrics]]:
     settings = Settings(
         env="test",
         roles=(role,),
@@ -37,20 +36,20 @@ async def engines_of(
         ingest=(NOWHERE,),
     )
     metrics = Metrics("here", (role,))
-    engines = await DistributedEngineSet.open(settings, metrics, SystemClock(), "run")
+    engines = await open_engines(settings, metrics, SystemClock(), "run")
     try:
         yield engines, metrics
     finally:
         await engines.close()
 
 
-async def _directory(engines: DistributedEngineSet) -> bool:
+async def _directory(engines: EngineSet) -> bool:
     """Answered in time, whatever the answer."""
     async with asyncio.timeout(limits.STORE_TIMEOUT_S + SLACK_S):
-        return (await engines.answers())["directory"]
+        return (await engines.availability())["directory"]
 
 
-async def _until_it_is_back(engines: DistributedEngineSet) -> None:
+async def _until_it_is_back(engines: EngineSet) -> None:
     async with asyncio.timeout(5):
         while True:
             if await _directory(engines):
@@ -108,12 +107,12 @@ async def test_a_redis_that_would_forget_what_it_must_not_is_warned_of_at_the_st
 ) -> None:
     redis = await asyncio.to_thread(real_redis)
     async with TcpProxy(redis.port) as proxy, engines_of(ProcessRole.GATEWAY, proxy, tmp_path) as (engines, _):
-        await engines.reach()
+        await engines.check_reachable()
         assert caplog.messages == []
         async with client_of(redis.url) as client:
             await ask(client, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
             try:
-                await engines.reach()
+                await engines.check_reachable()
             finally:
                 await ask(client, "CONFIG", "SET", "maxmemory-policy", "noeviction")
         assert caplog.messages == ["redis_evicts"]
@@ -125,7 +124,7 @@ async def test_b5_a_process_does_not_start_with_a_node_of_a_cluster_and_says_why
     with Shard.started(tmp_path / "shard") as shard:
         async with TcpProxy(shard.port) as proxy, engines_of(ProcessRole.GATEWAY, proxy, tmp_path) as (engines, _):
             with pytest.raises(StartupError, match="cluster-enabled no"):
-                await engines.reach()
+                await engines.check_reachable()
             assert not await _directory(engines)
 
 
@@ -145,5 +144,5 @@ async def test_a_redis_that_is_full_fails_the_directory_until_there_is_room(tmp_
 async def test_ingest_does_not_ask_for_redis_at_all(tmp_path: Path) -> None:
     redis = await asyncio.to_thread(real_redis)
     async with TcpProxy(redis.port) as proxy, engines_of(ProcessRole.INGEST, proxy, tmp_path) as (engines, _):
-        assert list(await engines.answers()) == ["store"]
+        assert list(await engines.availability()) == ["store"]
         assert proxy.attempts == 0

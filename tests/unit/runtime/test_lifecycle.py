@@ -17,7 +17,7 @@ from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.server.lifecycle import ListenAddresses, ServerProcess, StartupError, TaskDied
 from seriatim.runtime.tools.operator import AddUserRequest, AddUserResponse, NoServerRunning, ServerRefused, ask
 from seriatim.runtime.wiring.assemble import assemble
-from seriatim.runtime.wiring.embedded import EmbeddedEngineSet
+from seriatim.runtime.wiring.embedded_store import EmbeddedStore
 
 ADA = AddUserRequest(phone_number="+4915112345678", display_name="Ada", with_token=True)
 
@@ -40,9 +40,9 @@ def _public(listening: ListenAddresses) -> int:
     return listening.public.port
 
 
-def _engines(server: ServerProcess) -> EmbeddedEngineSet:
-    assert isinstance(server.engines, EmbeddedEngineSet)
-    return server.engines
+def _store(server: ServerProcess) -> EmbeddedStore:
+    assert isinstance(server.engines.store, EmbeddedStore)
+    return server.engines.store
 
 
 async def _get(port: int, path: str) -> tuple[int, bytes]:
@@ -87,7 +87,7 @@ async def test_a_server_that_drains_or_cannot_reach_its_store_is_not_ready(
         async def read(*_: object, **__: object) -> None:
             raise ServiceUnavailable("no room")
 
-        monkeypatch.setattr(_engines(server).folder.writer, "read", read)
+        monkeypatch.setattr(_store(server).folder.writer, "read", read)
         assert [(await _get(port, "/health/ready"))[0] for port in ports] == [503, 503]
         status, text = await _get(ports[1], "/metrics")
         assert status == 200
@@ -95,7 +95,7 @@ async def test_a_server_that_drains_or_cannot_reach_its_store_is_not_ready(
         monkeypatch.undo()
 
 
-@pytest.mark.parametrize("part", ["ingest", "fanout", "sweeping"])
+@pytest.mark.parametrize("part", ["ingest", "fanout", "sweep"])
 async def test_a_part_that_ends_ends_the_wait_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
@@ -103,7 +103,7 @@ async def test_a_part_that_ends_ends_the_wait_and_is_named(
         raise RuntimeError("a bug")
 
     async with _assembled(_settings(tmp_path)) as server:
-        runs = _engines(server).sweeping if part == "sweeping" else getattr(server.roles, part)
+        runs = _store(server).sweep_loop if part == "sweep" else getattr(server.roles, part)
         monkeypatch.setattr(runs, "run", dies)
         await server.start()
         with pytest.raises(TaskDied) as death:
@@ -119,9 +119,9 @@ async def test_a_part_that_ends_without_a_failure_ends_the_wait_too(
         return
 
     async with _assembled(_settings(tmp_path)) as server:
-        monkeypatch.setattr(_engines(server).sweeping, "run", ends)
+        monkeypatch.setattr(_store(server).sweep_loop, "run", ends)
         await server.start()
-        with pytest.raises(TaskDied, match="sweeping has ended"):
+        with pytest.raises(TaskDied, match="sweep has ended"):
             await server.wait(asyncio.Event())
 
 
@@ -154,7 +154,7 @@ async def test_what_has_expired_is_swept_while_the_server_runs(tmp_path: Path, m
         return Swept(0, 0)
 
     async with _assembled(_settings(tmp_path)) as server:
-        monkeypatch.setattr(_engines(server).sweeping._sweeper, "sweep", sweep)
+        monkeypatch.setattr(_store(server).sweep_loop._sweeper, "sweep", sweep)
         await server.start()
         await asyncio.wait_for(swept.wait(), 5)
 
@@ -186,7 +186,7 @@ async def test_tokens_from_an_operator_never_make_more_sessions_than_a_user_may_
         operator = server.roles.operator
         assert operator is not None
         added = [await operator.add_user(ADA) for _ in range(limits.SESSIONS_PER_USER_MAX + 2)]
-        accounts = EmbeddedAccounts(_engines(server).folder)
+        accounts = EmbeddedAccounts(_store(server).folder)
         kept = await accounts.sessions_of(added[0].user_id, timeout_s=1.0)
     assert len(kept) == limits.SESSIONS_PER_USER_MAX
     assert added[-1].device_id in [each.device_id for each in kept]

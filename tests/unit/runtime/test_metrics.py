@@ -8,12 +8,14 @@ import msgspec
 import pytest
 
 from seriatim.domain.errors import CounterMissing, RowUnreadable
+from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.fanout.observer import Skip
 from seriatim.ports.event_log import MESSAGES, Partition
 from seriatim.protocol.frames import CloseReason
 from seriatim.runtime.config.roles import ALL_ROLES
-from seriatim.runtime.telemetry.counters import CountedEmbeddedLog, DurabilityCounters, LatencyHistogram, WindowedRatio
+from seriatim.runtime.telemetry.counted_message_log import CountedMessageLog
+from seriatim.runtime.telemetry.counters import DurabilityCounters, LatencyHistogram, WindowedRatio
 from seriatim.runtime.telemetry.metrics import GAP_WINDOW_S, EngineCounter, LiveState, Metrics
 from tests.support.metric_names import ABSENT, DISTRIBUTED, OURS, PRESENT
 
@@ -183,7 +185,7 @@ def test_a_time_falls_into_the_first_bucket_that_holds_it() -> None:
 
 async def test_an_allocation_that_fails_is_counted_and_raised(folder: Folder) -> None:
     counts = DurabilityCounters()
-    log = CountedEmbeddedLog(folder, counts)
+    log = CountedMessageLog(EmbeddedMessageLog(folder), counts)
     with pytest.raises(CounterMissing):
         await log.allocate("chat_1", 1, published_through=0, published_message=None, now_ms=0, timeout_s=1.0)
     assert counts.allocation_errors == 1

@@ -15,7 +15,6 @@ from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.server.cluster import ClusterSizes, LocalCluster
 from seriatim.runtime.server.lifecycle import ServerProcess, StartupError
 from seriatim.runtime.wiring.assemble import assemble
-from seriatim.runtime.wiring.distributed import DistributedEngineSet
 from seriatim.runtime.wiring.dynamodb import DynamoDbUrl
 
 NOWHERE = "127.0.0.1:1"  # nobody listens on this port
@@ -67,16 +66,14 @@ async def test_a_process_has_the_parts_of_its_role_and_no_others(tmp_path: Path,
 @pytest.mark.usefixtures("keys")
 async def test_a_gateway_holds_neither_the_store_nor_the_event_log(tmp_path: Path) -> None:
     engines = (await _assembled(_settings(tmp_path, ProcessRole.GATEWAY))).engines
-    assert isinstance(engines, DistributedEngineSet)
-    assert engines._dynamo is None
-    assert engines._cluster is None
+    assert engines.store is None
+    assert engines.events is None
     assert isinstance(engines.remote, GrpcDurability)
 
 
 async def test_ingest_holds_no_directory_and_needs_no_keys(tmp_path: Path) -> None:
     engines = (await _assembled(_settings(tmp_path, ProcessRole.INGEST))).engines
-    assert isinstance(engines, DistributedEngineSet)
-    assert "_redis" not in vars(engines)
+    assert engines.routing is None
     assert engines.remote is None
     assert not (tmp_path / "keys").exists()
 

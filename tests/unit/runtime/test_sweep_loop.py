@@ -10,7 +10,6 @@ from seriatim.domain.errors import OutcomeUnknown
 from seriatim.engines.embedded.sweep import Swept
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.runtime.server.sweep_loop import SweepLoop
-from seriatim.runtime.telemetry.metrics import Metrics
 
 
 class Scripted:
@@ -36,7 +35,7 @@ class EndOfScript(Exception):
 
 async def _run(sweeper: Scripted, every_s: float) -> None:
     with pytest.raises(EndOfScript):
-        await SweepLoop(sweeper, Metrics("here"), SystemClock(), every_s=every_s).run()
+        await SweepLoop(sweeper, SystemClock(), every_s=every_s).run()
 
 
 async def test_a_store_that_cannot_be_written_is_tried_again() -> None:
@@ -47,7 +46,7 @@ async def test_a_store_that_cannot_be_written_is_tried_again() -> None:
 
 async def test_any_other_failure_ends_it_for_all_to_see() -> None:
     with pytest.raises(ZeroDivisionError):
-        await SweepLoop(Scripted(ZeroDivisionError()), Metrics("here"), SystemClock(), every_s=0.0).run()
+        await SweepLoop(Scripted(ZeroDivisionError()), SystemClock(), every_s=0.0).run()
 
 
 async def test_while_there_is_much_to_remove_the_next_sweep_comes_soon() -> None:

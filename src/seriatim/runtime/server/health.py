@@ -50,7 +50,7 @@ class ProcessHealth:
 
     async def readiness(self) -> Mapping[str, bool]:
         """Part by part: whether it does its work. All of them together mean: send clients here."""
-        parts = dict(await self._engines.answers())
+        parts = dict(await self._engines.availability())
         if self._ingest is not None:
             parts["events"] = parts.get("events", True) and self._ingest.breaker is not BreakerState.OPEN
         if self._engines.remote is not None:

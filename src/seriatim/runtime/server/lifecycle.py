@@ -93,9 +93,9 @@ class ServerProcess:
         """Returns once clients are answered. The public port opens last: who reaches it finds everything running."""
         settings, roles = self.settings, self.roles
         tls = _tls(settings)
-        await _patiently(self.engines.reach)
+        await _patiently(self.engines.check_reachable)
         self._started = True
-        for name, run in self.engines.parts:
+        for name, run in self.engines.tasks:
             self._run(name, run())
         if roles.gateway is not None:
             await _patiently(roles.gateway.start)

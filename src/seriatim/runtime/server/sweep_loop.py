@@ -1,4 +1,4 @@
-"""What repeats for as long as the server runs: removing what has expired, and noting the counts for their windows."""
+"""Removes what has expired from the data folder, a little at a time, for as long as the server runs."""
 
 import asyncio
 import logging
@@ -9,7 +9,6 @@ from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.embedded.sweep import Swept
 from seriatim.ports.clock import Clock
 from seriatim.runtime.telemetry.logs import ThrottledLogger
-from seriatim.runtime.telemetry.metrics import Metrics
 
 _log = logging.getLogger("seriatim")
 
@@ -21,16 +20,14 @@ class Sweepable(Protocol):
 class SweepLoop:
     """`run` it until cancelled. A store that cannot be written is tried again; any other failure ends it: a bug."""
 
-    def __init__(self, sweeper: Sweepable, metrics: Metrics, clock: Clock, *, every_s: float) -> None:
+    def __init__(self, sweeper: Sweepable, clock: Clock, *, every_s: float) -> None:
         self._sweeper = sweeper
-        self._metrics = metrics
         self._clock = clock
         self._every_s = every_s
         self._throttled = ThrottledLogger(_log, every_s=60.0)
 
     async def run(self) -> None:
         while True:
-            self._metrics.tick(self._clock.monotonic())
             removed = await self._sweep()
             # Whoever finds much to remove looks again soon: expiry must keep up with what is written.
             await asyncio.sleep(limits.SWEEP_BUSY_PAUSE_S if removed >= limits.SWEEP_ROWS_MAX // 2 else self._every_s)

@@ -12,11 +12,8 @@ from seriatim.api.core.observer import ApiObserver
 from seriatim.connection.observer import GatewayObserver, ListenerObserver
 from seriatim.domain.errors import SeriatimError
 from seriatim.durability.observer import DurabilityObserver
-from seriatim.engines.embedded.message_log import EmbeddedMessageLog
-from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.fanout.observer import FanoutObserver, Skip
 from seriatim.ports.event_log import Partition
-from seriatim.ports.message_log import Allocation, PublishedAhead
 from seriatim.protocol.frames import CloseReason
 from seriatim.runtime.telemetry.hot_chats import HotChats
 from seriatim.runtime.telemetry.logs import ThrottledLogger, described, log_event
@@ -164,37 +161,6 @@ class DurabilityCounters(DurabilityObserver):
     def failed(self, where: str, error: BaseException) -> None:
         self.failures += 1
         self._throttled.log(logging.ERROR, "bug_in_durability", where=where, **described(error))
-
-
-class CountedEmbeddedLog(EmbeddedMessageLog):
-    """The store, and how often it did not allocate: the plane retries, so nobody else would know."""
-
-    def __init__(self, folder: Folder, counts: DurabilityCounters) -> None:
-        super().__init__(folder)
-        self._counts = counts
-
-    async def allocate(
-        self,
-        chat_id: str,
-        count: int,
-        *,
-        published_through: int,
-        published_message: int | None,
-        now_ms: int,
-        timeout_s: float,
-    ) -> Allocation | PublishedAhead:
-        try:
-            return await super().allocate(
-                chat_id,
-                count,
-                published_through=published_through,
-                published_message=published_message,
-                now_ms=now_ms,
-                timeout_s=timeout_s,
-            )
-        except SeriatimError:
-            self._counts.allocation_errors += 1
-            raise
 
 
 _FORCED_TO_SYNC = (CloseReason.SLOW_CONSUMER, CloseReason.LOAD_SHEDDING, CloseReason.UPSTREAM_FAILURE)

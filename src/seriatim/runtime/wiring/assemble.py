@@ -19,7 +19,6 @@ from seriatim.connection.listener.state import ASGIApp, WebSocketEndpoint
 from seriatim.domain import ids, limits
 from seriatim.domain.addresses import parse_networks
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.embedded.storage.folder import Folder, FolderError
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.code_sender import FixedCodes, LogCodeSender, fixed_code, new_code
 from seriatim.engines.keys.authenticator import KeyAuthenticator
@@ -39,8 +38,8 @@ from seriatim.runtime.server.lifecycle import Listeners, Roles, ServerProcess, S
 from seriatim.runtime.server.plain_app import PlainApp
 from seriatim.runtime.telemetry.metrics import Metrics
 from seriatim.runtime.tools.operator import Operator
-from seriatim.runtime.wiring.embedded import EmbeddedEngineSet
 from seriatim.runtime.wiring.engine_set import DurabilityPlane, EngineSet, GatewayPorts, IngestListener
+from seriatim.runtime.wiring.engines import open_engines
 from seriatim.services.membership import MembershipService
 from seriatim.services.otp import OtpService
 from seriatim.services.sessions import SessionRevoker, SocketCloser
@@ -60,7 +59,7 @@ async def assemble(
     clock = SystemClock()
     metrics = Metrics(instance, settings.here)
     run_id = ids.ulid(clock.now_ms(), clock.random_bits(80))  # a process that starts again is another one
-    engines = await _open(settings, metrics, clock, run_id, create=create)
+    engines = await open_engines(settings, metrics, clock, run_id, create=create)
     try:
         # The keys come second: a folder that is not ours, or in use, must not be given any.
         keys = _keys(settings, clock, create=create)
@@ -70,26 +69,6 @@ async def assemble(
         raise StartupError(str(error)) from error
     except BaseException:
         await engines.close()
-        raise
-
-
-async def _open(settings: Settings, metrics: Metrics, clock: Clock, run_id: str, *, create: bool) -> EngineSet:
-    if settings.is_distributed:
-        # Its engines are packages of their own, which a server on one folder does without.
-        from seriatim.runtime.wiring.distributed import DistributedEngineSet
-
-        return await DistributedEngineSet.open(settings, metrics, clock, run_id)
-    try:
-        folder = Folder.open(settings.data_folder, create=create)
-    except FolderError as error:
-        raise StartupError(str(error)) from error
-    try:
-        return await EmbeddedEngineSet.open(folder, settings, metrics, clock)
-    except FolderError as error:
-        await folder.close()
-        raise StartupError(str(error)) from error
-    except BaseException:
-        await folder.close()
         raise
 
 
@@ -176,7 +155,14 @@ class _Process:
         )
         self._plane = self._plane or ingest
         self._sessions = self._sessions or given.sessions
-        return ingest, self._engines.listener(ingest, given.sessions)
+        return ingest, self._ingest_listener(ingest, given.sessions)
+
+    def _ingest_listener(self, ingest: Ingest, sessions: Sessions) -> IngestListener | None:
+        if not self._settings.is_distributed or self._settings.rpc_address is None:
+            return None
+        from seriatim.runtime.wiring.grpc_ingest import ingest_listener
+
+        return ingest_listener(self._settings, self._metrics, self._clock, ingest, sessions)
 
     def _gateway(self, given: GatewayPorts) -> Gateway:
         return Gateway(
