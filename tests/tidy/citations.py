@@ -29,6 +29,7 @@ _DECISION = re.compile(r"(?:docs/decisions/|\bdecisions?\s+)(\d{4})\b")
 _NAKED_DECISION = re.compile(r"\((00\d\d)\)")
 _SECTION = re.compile(r"\u00a7|(?<!\bRFC \d{4} )(?<!\bADR-\d{3} )\bsections?\s+\d")
 _TEST = re.compile(r"^(?:async )?def test_((?:[shFR]\d+_)+)", re.M)
+_FORMS = (_IDENTIFIER, _PAGE, _ANY_PAGE, _ADR, _DECISION, _NAKED_DECISION, _SECTION, _TEST)
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +83,8 @@ def cited(source: str, path: str) -> list[str]:
 
 def _python(source: str) -> Iterator[tuple[int, str]]:
     """Comments and texts with their first line, and the numbers that tests carry in their names."""
+    if not any(form.search(source) for form in _FORMS):  # nothing to be found in its comments and texts either
+        return
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         kind = tokenize.tok_name[token.type]
         if kind == "COMMENT" or kind == "FSTRING_MIDDLE" or (kind == "STRING" and not _is_bytes(token.string)):

@@ -19,6 +19,7 @@ import msgspec
 CLASS, FUNCTION, VARIABLE, MODULE = "class", "function", "variable", "module"
 EVERY_KIND = (CLASS, FUNCTION, VARIABLE, MODULE)
 
+_WORD = re.compile(r"\w+")
 _PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
 
@@ -148,6 +149,8 @@ WORDS = (
 
 def retired(source: str, module: str) -> Iterator[tuple[Name, str]]:
     """The retired names that this module defines, each with what is said instead. `module` is its path."""
+    if not _may_have_one(source, module):
+        return
     for name in defined(source, module):
         if name.kind == FUNCTION and name.text.startswith("test_"):
             continue
@@ -157,6 +160,15 @@ def retired(source: str, module: str) -> Iterator[tuple[Name, str]]:
         for rule in WORDS:
             if rule.holds_for(name) and not set(rule.names).isdisjoint(name.parts):
                 yield name, rule.instead
+
+
+def _may_have_one(source: str, module: str) -> bool:
+    """Most modules have none of these words at all, and need not be parsed."""
+    words = {PurePosixPath(module).stem, *_WORD.findall(source)}
+    text = " ".join(words).lower()
+    return any(module.startswith(rule.folder) and not words.isdisjoint(rule.names) for rule in NAMES) or any(
+        part in text for rule in WORDS for part in rule.names if module.startswith(rule.folder)
+    )
 
 
 def defined(source: str, module: str) -> Iterator[Name]:
