@@ -16,8 +16,8 @@ from seriatim.domain.chat import Chat, ChatType
 from seriatim.domain.message import Draft, Message, Receipt
 from seriatim.durability.ingest import Ingest
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
+from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush, InProcessPushSubscriber
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.event_log import MESSAGES
 from seriatim.ports.message_log import Entry
@@ -122,7 +122,7 @@ def decoding() -> Figure:
 async def delivering() -> Figure:
     """One message to a thousand connections of a gateway, against writing the encoded frame to a thousand sockets."""
     clock = SystemClock()
-    registry, channels = MemoryRegistry(), MemoryChannels()
+    registry, channels = InProcessRegistry(), InProcessChannels()
     gateway = Gateway(
         "gateway_bench",
         Ingest(
@@ -131,9 +131,9 @@ async def delivering() -> Figure:
             clock=clock,
             producer_id="bench",
         ),
-        MemoryDirectory(registry, Wire(), clock.now_ms),
-        MemoryPush(channels, Wire()),
-        MemoryPushSubscriber(channels, Wire()),
+        InProcessDirectory(registry, Wire(), clock.now_ms),
+        InProcessPush(channels, Wire()),
+        InProcessPushSubscriber(channels, Wire()),
         clock,
     )
     await gateway.start()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.engines.shared.consumer_group import Coordinator, Grant, MemberKey, Orders
+from seriatim.engines.shared.consumer_group import Assignment, Grant, GroupCoordinator, MemberKey
 from seriatim.ports.event_log import (
     DeadLetter,
     DeadLetterWriter,
@@ -141,8 +141,8 @@ class KeepingPauses(_Reading):
             super().pause(partition)
             self._kept.add(partition)
 
-        async def _obey(self, orders: Orders, listener: RebalanceListener) -> None:
-            await super()._obey(orders, listener)
+        async def _apply_assignment(self, assignment: Assignment, listener: RebalanceListener) -> None:
+            await super()._apply_assignment(assignment, listener)
             for partition, assigned in self._assigned.items():
                 assigned.paused = partition in self._kept
 
@@ -176,7 +176,7 @@ class Oversleeping(_Reading):
 
 
 class _Coordinating(MemoryEventLogEngine):
-    kind: type[Coordinator]
+    kind: type[GroupCoordinator]
 
     def __init__(self) -> None:
         super().__init__()
@@ -184,11 +184,11 @@ class _Coordinating(MemoryEventLogEngine):
 
 
 class _Broker(MemoryBroker):
-    def __init__(self, kind: type[Coordinator]) -> None:
+    def __init__(self, kind: type[GroupCoordinator]) -> None:
         super().__init__(PARTITIONS)
         self._kind = kind
 
-    def group(self, name: str) -> Coordinator:
+    def group(self, name: str) -> GroupCoordinator:
         found = self._groups.get(name)
         if found is None:
             found = self._groups[name] = self._kind(self._partitions)
@@ -198,32 +198,32 @@ class _Broker(MemoryBroker):
 class HandingToTwo(_Coordinating):
     """Grants a partition to its new owner while the old one still has it."""
 
-    class kind(Coordinator):
-        def orders(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Orders | None:
+    class kind(GroupCoordinator):
+        def assignment(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Assignment | None:
             for partition in self._members[key].target:
                 self._holders.pop(partition, None)
-            return super().orders(key, seen, released)
+            return super().assignment(key, seen, released)
 
 
 class StartingAtTheEnd(_Coordinating):
-    class kind(Coordinator):
-        def orders(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Orders | None:
-            orders = super().orders(key, seen, released)
-            if orders is None:
+    class kind(GroupCoordinator):
+        def assignment(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Assignment | None:
+            assignment = super().assignment(key, seen, released)
+            if assignment is None:
                 return None
-            late = [Grant(grant.partition, grant.number, 1_000) for grant in orders.held]
-            return Orders(orders.version, tuple(late), orders.revoke)
+            late = [Grant(grant.partition, grant.number, 1_000) for grant in assignment.held]
+            return Assignment(assignment.version, tuple(late), assignment.revoke)
 
 
 class StartingAtTheBeginning(_Coordinating):
-    class kind(Coordinator):
-        def orders(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Orders | None:
+    class kind(GroupCoordinator):
+        def assignment(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Assignment | None:
             self.committed.clear()
-            return super().orders(key, seen, released)
+            return super().assignment(key, seen, released)
 
 
 class TrustingZombies(_Coordinating):
-    class kind(Coordinator):
+    class kind(GroupCoordinator):
         def commit(self, key: MemberKey, grant: Grant, next_offset: int, turn: int) -> bool:
             self.committed[grant.partition] = next_offset
             return True
@@ -232,13 +232,13 @@ class TrustingZombies(_Coordinating):
 class FencingTooLate(_Coordinating):
     """Says `Fenced`, but has stored the offset."""
 
-    class kind(Coordinator):
+    class kind(GroupCoordinator):
         def commit(self, key: MemberKey, grant: Grant, next_offset: int, turn: int) -> bool:
             self.committed[grant.partition] = next_offset
             return super().commit(key, grant, next_offset, turn)
 
 
 class NeverExpelling(_Coordinating):
-    class kind(Coordinator):
+    class kind(GroupCoordinator):
         def expel(self, consumer_id: str) -> None:
             return

@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from seriatim.domain.account import Session
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.engines.inprocess.code_sender import FixedCodes, LogCodeSender
-from seriatim.engines.inprocess.quotas import LocalQuotas
-from seriatim.engines.inprocess.revocations import LocalRevocations
+from seriatim.engines.inprocess.quotas import InProcessQuotas
+from seriatim.engines.inprocess.revocations import InProcessRevocations
 from seriatim.engines.keys.authenticator import KeyAuthenticator
 from seriatim.engines.keys.key_folder import CODE_KEY, KeyFolder
 from seriatim.engines.keys.secrets import KeySecrets
@@ -140,7 +140,7 @@ class ByHand(MemoryEngine):
 
 class LocalQuotasEngine(ByHand):
     async def open(self) -> None:
-        self._quotas = LocalQuotas(self.clock)
+        self._quotas = InProcessQuotas(self.clock)
 
     def quotas(self) -> Quotas:
         return self._quotas
@@ -154,7 +154,7 @@ class LocalRevocationsEngine(ByHand):
         return self._revocations
 
     async def wipe(self) -> None:
-        self._revocations = LocalRevocations(self.clock)
+        self._revocations = InProcessRevocations(self.clock)
 
 
 class KeyFolderTokensEngine(ByHand):
@@ -163,7 +163,7 @@ class KeyFolderTokensEngine(ByHand):
         self.path = Path(self._root.name) / "keys"
         self.keys = KeyFolder.open(self.path, create=True, clock=self.clock)
         self.sessions = GivenSessions()
-        self.revocations = FailingRevocations(LocalRevocations(self.clock), self.clock)
+        self.revocations = FailingRevocations(InProcessRevocations(self.clock), self.clock)
 
     async def close(self) -> None:
         self._root.cleanup()

@@ -17,8 +17,8 @@ from seriatim.engines.embedded.event_log import EmbeddedDeadLetterWriter, Embedd
 from seriatim.engines.embedded.event_reader import EmbeddedEventReader
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
+from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush, InProcessPushSubscriber
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.directory import Directory
 from seriatim.ports.event_log import (
@@ -234,11 +234,11 @@ class EmbeddedEventLogEngine:
 
 class MemoryDirectoryEngine(MemoryEngine):
     def __init__(self) -> None:
-        self.registry = MemoryRegistry()
+        self.registry = InProcessRegistry()
         self._now_ms = _noon()
 
     def directory(self) -> Directory:
-        return MemoryDirectory(self.registry, Wire(), self.now_ms)
+        return InProcessDirectory(self.registry, Wire(), self.now_ms)
 
     def now_ms(self) -> int:
         return self._now_ms
@@ -255,13 +255,13 @@ class MemoryDirectoryEngine(MemoryEngine):
 
 class MemoryPushEngine(MemoryEngine):
     def __init__(self) -> None:
-        self.channels = MemoryChannels()
+        self.channels = InProcessChannels()
 
     def push(self) -> Push:
-        return MemoryPush(self.channels, Wire())
+        return InProcessPush(self.channels, Wire())
 
     def subscriber(self) -> PushSubscriber:
-        return MemoryPushSubscriber(self.channels, Wire())
+        return InProcessPushSubscriber(self.channels, Wire())
 
     async def interrupt(self, gateway_id: str) -> None:
         self.channels.interrupt(gateway_id)

@@ -12,7 +12,7 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.engines.shared.consumer_group import MemberKey, deal
+from seriatim.engines.shared.consumer_group import MemberKey, balance
 from seriatim.ports.event_log import MESSAGES, Fenced, Partition
 from tests.contract.consumers import GROUP, Consumer, Crew, fill, read
 from tests.contract.event_engines import SOON_S, MemoryEventLogEngine, quiet, until
@@ -222,11 +222,11 @@ async def test_lag_counts_what_is_not_committed() -> None:
 
 def test_a_rebalance_deals_evenly_and_moves_as_little_as_it_can() -> None:
     a, b, c = [MemberKey(name, 1, 1) for name in "abc"]
-    assert deal(FOUR, {a: []}) == {a: FOUR}
-    assert deal(FOUR, {a: FOUR, b: []}) == {a: FOUR[:2], b: FOUR[2:]}
-    assert deal(FOUR, {a: FOUR[:2], b: FOUR[2:], c: []}) == {a: FOUR[:2], b: FOUR[2:3], c: FOUR[3:]}
-    assert deal(FOUR, {b: FOUR[2:3], c: FOUR[3:]}) == {b: [FOUR[2], FOUR[0]], c: [FOUR[3], FOUR[1]]}
-    assert deal(FOUR, {}) == {}
+    assert balance(FOUR, {a: []}) == {a: FOUR}
+    assert balance(FOUR, {a: FOUR, b: []}) == {a: FOUR[:2], b: FOUR[2:]}
+    assert balance(FOUR, {a: FOUR[:2], b: FOUR[2:], c: []}) == {a: FOUR[:2], b: FOUR[2:3], c: FOUR[3:]}
+    assert balance(FOUR, {b: FOUR[2:3], c: FOUR[3:]}) == {b: [FOUR[2], FOUR[0]], c: [FOUR[3], FOUR[1]]}
+    assert balance(FOUR, {}) == {}
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -6,7 +6,7 @@ import pytest
 
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.message import TEXT, Message
-from seriatim.engines.inprocess.push import MemoryPushSubscriber
+from seriatim.engines.inprocess.push import InProcessPushSubscriber
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports import push as port
 from seriatim.ports.push import CloseOrder, MessageDelivery, PushEnvelope
@@ -159,7 +159,7 @@ async def test_an_envelope_on_its_way_when_the_receiver_unsubscribes_is_not_deli
             late.append(receive)
 
     engine, inbox = MemoryPushEngine(), Inbox()
-    subscriber = MemoryPushSubscriber(engine.channels, Slow())
+    subscriber = InProcessPushSubscriber(engine.channels, Slow())
     await subscriber.subscribe("gw_1", inbox, timeout_s=SOON_S)
     await engine.push().publish([("gw_1", delivery(1))], timeout_s=SOON_S)
     await subscriber.unsubscribe("gw_1")

@@ -8,7 +8,7 @@ from seriatim.connection.session.chat_cursor import ChatCursor
 from seriatim.connection.session.connection import Connection
 from seriatim.connection.session.outbound import OutboundBuffer
 from seriatim.domain import limits
-from seriatim.engines.inprocess.directory import MemoryRegistry, _ExpiringSet
+from seriatim.engines.inprocess.directory import InProcessRegistry, _ExpiringSet
 from seriatim.fanout.dead_letters import DeadLetters
 from seriatim.fanout.partition_worker import PartitionWorker
 from seriatim.ports.directory import Registration
@@ -33,13 +33,13 @@ def mutant(name: str) -> RuleRemoved:
 
 
 def the_sets_decide_who_lives(patch: pytest.MonkeyPatch) -> None:
-    def live(self: MemoryRegistry, sets: dict[str, _ExpiringSet], name: str, now_ms: int) -> Sequence[Registration]:
+    def live(self: InProcessRegistry, sets: dict[str, _ExpiringSet], name: str, now_ms: int) -> Sequence[Registration]:
         known = sets.get(name)
         if known is None or now_ms >= known.expires_ms:
             return ()
         return tuple(self._connections[connection_id][0] for connection_id in known.ids)
 
-    patch.setattr(MemoryRegistry, "_live", live)
+    patch.setattr(InProcessRegistry, "_live", live)
 
 
 # --- H12: the consumer skips ---------------------------------------------------------------------------------------

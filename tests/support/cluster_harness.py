@@ -18,8 +18,8 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import BadEvent, MessagePersisted, decode
 from seriatim.domain.message import Message
 from seriatim.domain.times import iso
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
+from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush, InProcessPushSubscriber
 from seriatim.fanout.consumer import FanoutService
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Partition, Record
 from seriatim.ports.push import MessageDelivery, PushEnvelope
@@ -74,8 +74,8 @@ class ClusterHarness(Bench):
 
     def __init__(self, loop: SimulatedLoop) -> None:
         super().__init__(loop)
-        self.registry = MemoryRegistry()
-        self.channels = MemoryChannels()
+        self.registry = InProcessRegistry()
+        self.channels = InProcessChannels()
         self.calm = Faults(Random(1), FaultProfile(name="calm", summary="nothing fails", half_way=0.0), duration_s=0.0)
         self.no_faults = Faults(Random(1), FaultProfile(name="none", summary="nothing ever fails"), duration_s=0.0)
         self.no_faults.stop()
@@ -90,7 +90,7 @@ class ClusterHarness(Bench):
         self.members = MembershipService(
             catalog=self.ingest.catalog,
             events=self.ingest.events,
-            directory=MemoryDirectory(self.registry, ScriptedWire(), self.now_ms),
+            directory=InProcessDirectory(self.registry, ScriptedWire(), self.now_ms),
             clock=self.ingest.clock,
             producer_id="api-1",
         )
@@ -264,9 +264,9 @@ class GatewayHost:
             lambda: Gateway(
                 name,
                 SimulatedDurability(self.process, [ingest], cluster.calm, cluster.history),
-                MemoryDirectory(cluster.registry, self.directory_wire, self.process.clock.now_ms),
-                MemoryPush(cluster.channels, self.push_wire),
-                MemoryPushSubscriber(cluster.channels, self.push_wire),
+                InProcessDirectory(cluster.registry, self.directory_wire, self.process.clock.now_ms),
+                InProcessPush(cluster.channels, self.push_wire),
+                InProcessPushSubscriber(cluster.channels, self.push_wire),
                 self.process.clock,
                 observe=self.recorded,
             )
@@ -299,7 +299,7 @@ class FanoutHost:
                 cluster.event_reader(self.events_wire, GROUP, name),
                 cluster.dead_letter_writer(self.dead_letters_wire, clock),
                 cluster.roster(self.store_wire),
-                MemoryDirectory(cluster.registry, self.directory_wire, clock.now_ms),
+                InProcessDirectory(cluster.registry, self.directory_wire, clock.now_ms),
                 self.push,
                 clock,
                 consumer_group=GROUP,
@@ -319,7 +319,7 @@ class FanoutHost:
         self._cluster.broker.expel(GROUP, self.process.name)
 
 
-class FailingPush(MemoryPush):
+class FailingPush(InProcessPush):
     """Raises an exception that no caller expects, for the next `bugs` calls."""
 
     bugs = 0

@@ -17,10 +17,10 @@ from seriatim.api.core.router import RestApp
 from seriatim.durability.ingest import Ingest
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.code_sender import new_code
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush
-from seriatim.engines.inprocess.quotas import LocalQuotas
-from seriatim.engines.inprocess.revocations import LocalRevocations
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
+from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush
+from seriatim.engines.inprocess.quotas import InProcessQuotas
+from seriatim.engines.inprocess.revocations import InProcessRevocations
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.engines.keys.authenticator import KeyAuthenticator
 from seriatim.engines.keys.key_folder import KeyFolder
@@ -108,12 +108,12 @@ class RestServer:
         self.wire = FailingWire()
         self.store = MemoryStore()
         self.accounts = MemoryAccounts(self.store, self.wire)
-        self.quotas = LocalQuotas(self.clock)
-        self.revocations = LocalRevocations(self.clock)
-        self.registry = MemoryRegistry()
-        self.directory = MemoryDirectory(self.registry, self.wire, self.clock.now_ms)
-        self.channels = MemoryChannels()
-        self.push = MemoryPush(self.channels, self.wire)
+        self.quotas = InProcessQuotas(self.clock)
+        self.revocations = InProcessRevocations(self.clock)
+        self.registry = InProcessRegistry()
+        self.directory = InProcessDirectory(self.registry, self.wire, self.clock.now_ms)
+        self.channels = InProcessChannels()
+        self.push = InProcessPush(self.channels, self.wire)
         self.code_sender = RecordingCodeSender()
         self.observed = RecordingApiObserver()
         self.checks: dict[str, bool] = {"store": True}

@@ -15,7 +15,7 @@ class BreakerState(StrEnum):
     HALF_OPEN = "half_open"
 
 
-class Breaker:
+class CircuitBreaker:
     """Ask `admit` before every call and report every admitted call's end, once.
 
     It opens when the dependency fails and goes on failing: BREAKER_FAILURES_MAX failures within BREAKER_WINDOW_S and no

@@ -172,7 +172,9 @@ STALL_S = (
 )
 STALL_LOOK_S = 5.0  # between two looks at the partitions of this process
 MEMBER_CACHE_TTL_S = 300.0
-LOCAL_CALLS_MAX = 32  # answered within one process before others get a turn: ten records of fanout, under a millisecond
+INPROCESS_CALLS_MAX = (
+    32  # answered within one process before others get a turn: ten records of fanout, under a millisecond
+)
 EVENT_RETENTION_S = 604_800  # ADR-011: 7 days of events
 
 # --- Kafka -------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import repeat
 
 from seriatim.domain import limits
-from seriatim.domain.circuit_breaker import Breaker
+from seriatim.domain.circuit_breaker import CircuitBreaker
 from seriatim.domain.errors import (
     BreakerOpen,
     InternalError,
@@ -45,7 +45,7 @@ class AtomicCommitter:
         store: AtomicStore,
         *,
         clock: Clock,
-        breaker: Breaker,
+        breaker: CircuitBreaker,
         observe: DurabilityObserver,
         producer_id: str,
         long_way: Callable[[Pending], None],

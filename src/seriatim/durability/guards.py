@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from seriatim.domain import limits
-from seriatim.domain.circuit_breaker import Breaker, BreakerState
+from seriatim.domain.circuit_breaker import BreakerState, CircuitBreaker
 from seriatim.domain.errors import BreakerOpen, SeriatimError
 from seriatim.durability.deadline import cut_short
 from seriatim.ports.clock import Clock
@@ -22,7 +22,7 @@ class GuardedWriter:
     The probe of a half-open breaker is taken here, where its outcome is known, and not by a draft that may be refused.
     """
 
-    def __init__(self, events: EventWriter, breaker: Breaker, clock: Clock) -> None:
+    def __init__(self, events: EventWriter, breaker: CircuitBreaker, clock: Clock) -> None:
         self._events = events
         self._breaker = breaker
         self._clock = clock
@@ -51,7 +51,7 @@ class StoreGuard:
     `breaker` is None for a store that is one engine with the event log, whose appends tell as much.
     """
 
-    def __init__(self, breaker: Breaker | None, clock: Clock) -> None:
+    def __init__(self, breaker: CircuitBreaker | None, clock: Clock) -> None:
         self._breaker = breaker
         self._clock = clock
         self._failing: dict[str, None] = {}  # chats, since the last write
@@ -84,7 +84,12 @@ class StoreGuard:
             self._failures = 0
 
     async def _counted(
-        self, chat_id: str, call: Awaitable[T], breaker: Breaker, began: float, room_s: float = limits.STORE_TIMEOUT_S
+        self,
+        chat_id: str,
+        call: Awaitable[T],
+        breaker: CircuitBreaker,
+        began: float,
+        room_s: float = limits.STORE_TIMEOUT_S,
     ) -> T:
         try:
             return await call
@@ -95,7 +100,7 @@ class StoreGuard:
                 self._failed(chat_id, breaker, began)
             raise
 
-    def _failed(self, chat_id: str, breaker: Breaker, began: float) -> None:
+    def _failed(self, chat_id: str, breaker: CircuitBreaker, began: float) -> None:
         if len(self._failing) < 2:
             self._failing[chat_id] = None
         if breaker.closed and len(self._failing) == 1 and self._failures >= limits.BREAKER_FAILURES_MAX - 1:
@@ -104,7 +109,7 @@ class StoreGuard:
         breaker.failed(self._clock.monotonic(), since=began)
 
 
-def _soon(breaker: Breaker, wait_s: float, now: float) -> float:
+def _soon(breaker: CircuitBreaker, wait_s: float, now: float) -> float:
     """While a probe is out it is worth asking again soon: a probe of ours is one call."""
     return wait_s if breaker.state(now) is BreakerState.OPEN else min(wait_s, limits.BREAKER_PROBE_RETRY_S)
 

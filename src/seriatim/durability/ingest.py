@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from seriatim.domain import limits
-from seriatim.domain.circuit_breaker import Breaker, BreakerState
+from seriatim.domain.circuit_breaker import BreakerState, CircuitBreaker
 from seriatim.domain.errors import Draining, RowUnreadable, SeriatimError, ServerBusy
 from seriatim.domain.message import Draft
 from seriatim.durability.atomic_commit import AtomicCommitter
@@ -52,8 +52,8 @@ class Ingest:
         self._clock = clock
         self._producer_id = producer_id
         self._observe = observe or DurabilityObserver()
-        self._breaker = Breaker()  # of the event log; where one engine holds both, of that engine
-        self._store_breaker = Breaker()
+        self._breaker = CircuitBreaker()  # of the event log; where one engine holds both, of that engine
+        self._store_breaker = CircuitBreaker()
         self._events = GuardedWriter(events, self._breaker, clock)
         self._guard = StoreGuard(self._store_breaker if atomic_store is None else None, clock)
         self._prefix = PrefixReader(log, clock, self._observe)

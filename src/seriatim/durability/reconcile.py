@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from seriatim.domain import limits
-from seriatim.domain.circuit_breaker import Breaker, BreakerState
+from seriatim.domain.circuit_breaker import BreakerState, CircuitBreaker
 from seriatim.domain.errors import RowUnreadable, SeriatimError
 from seriatim.durability.deadline import Deadline
 from seriatim.durability.observer import DurabilityObserver
@@ -22,7 +22,7 @@ class Reconciler:
         log: MessageLog,
         publisher_of: Callable[[str], ChatPublisher],
         busy: Callable[[str], bool],
-        breaker: Breaker,
+        breaker: CircuitBreaker,
         clock: Clock,
         observe: DurabilityObserver,
     ) -> None:

@@ -11,8 +11,8 @@ from seriatim.connection.gateway import Gateway
 from seriatim.connection.observer import GatewayObserver
 from seriatim.domain.errors import SeriatimError
 from seriatim.durability.ingest import Ingest
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
+from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush, InProcessPushSubscriber
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.fanout.consumer import FanoutService
 from seriatim.fanout.observer import FanoutObserver
@@ -50,10 +50,10 @@ class SharedStores:
         self.store = MemoryStore(history)
         self.broker = MemoryBroker(PARTITIONS, history)
         self.registry = ObservedRegistry(history)
-        self.channels = MemoryChannels()
+        self.channels = InProcessChannels()
 
 
-class ObservedRegistry(MemoryRegistry):
+class ObservedRegistry(InProcessRegistry):
     """Shows the history a connection that is registered after it was unregistered."""
 
     def __init__(self, history: WorldHistory) -> None:
@@ -259,9 +259,9 @@ class GatewayServer(Server):
         self.gateway = Gateway(
             process.lane,
             self.remote,
-            MemoryDirectory(stores.registry, directory_wire, process.clock.now_ms),
-            MemoryPush(stores.channels, push_wire),
-            MemoryPushSubscriber(stores.channels, push_wire),
+            InProcessDirectory(stores.registry, directory_wire, process.clock.now_ms),
+            InProcessPush(stores.channels, push_wire),
+            InProcessPushSubscriber(stores.channels, push_wire),
             process.clock,
             observe=GatewayObserver(),
         )
@@ -281,7 +281,7 @@ class FanoutServer(Server):
             MemoryEventReader(stores.broker, events, GROUP, process.lane),
             MemoryDeadLetterWriter(stores.broker, events, process.clock.now_ms),
             MemoryRoster(stores.store, self.wire(process, WireKind.STORE)),
-            MemoryDirectory(stores.registry, self.wire(process, WireKind.DIRECTORY), process.clock.now_ms),
+            InProcessDirectory(stores.registry, self.wire(process, WireKind.DIRECTORY), process.clock.now_ms),
             _ObservedPush(stores.channels, push, deployment.history),
             process.clock,
             consumer_group=GROUP,
@@ -311,7 +311,7 @@ class ApiServer(Server):
         self.members = MembershipService(
             catalog=self.catalog,
             events=MemoryEventWriter(stores.broker, self.wire(process, WireKind.EVENTS), process.clock.now_ms),
-            directory=MemoryDirectory(stores.registry, self.wire(process, WireKind.DIRECTORY), process.clock.now_ms),
+            directory=InProcessDirectory(stores.registry, self.wire(process, WireKind.DIRECTORY), process.clock.now_ms),
             clock=process.clock,
             producer_id=process.lane,
         )
@@ -326,10 +326,10 @@ async def _retry_start(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
             await asyncio.sleep(1.0)
 
 
-class _ObservedPush(MemoryPush):
+class _ObservedPush(InProcessPush):
     """Shows the history where fanout sends what."""
 
-    def __init__(self, channels: MemoryChannels, wire: Wire, history: WorldHistory) -> None:
+    def __init__(self, channels: InProcessChannels, wire: Wire, history: WorldHistory) -> None:
         super().__init__(channels, wire)
         self._history = history
 

@@ -20,7 +20,7 @@ from seriatim.domain.events import ChatCreated, decode
 from seriatim.domain.message import Receipt
 from seriatim.domain.times import iso
 from seriatim.domain.tokens import new_claims
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
 from seriatim.ports.event_log import CHATS
 from seriatim.ports.secrets import Secrets
 from seriatim.services.membership import MembershipObserver, MembershipService
@@ -48,7 +48,7 @@ class ChatApiHarness:
         self.bench = bench
         self.node = node = bench.node(name)
         self.directory_wire = ScriptedWire()
-        self.directory = MemoryDirectory(MemoryRegistry(), self.directory_wire, node.clock.now_ms)
+        self.directory = InProcessDirectory(InProcessRegistry(), self.directory_wire, node.clock.now_ms)
         self.unpublished = UnpublishedEvents()
         self.accounts = MemoryAccounts(bench.store, node.wire)
         service = MembershipService(

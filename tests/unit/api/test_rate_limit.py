@@ -6,12 +6,12 @@ import pytest
 
 from seriatim.api.core.rate_limit import Bucket, RateLimiter
 from seriatim.domain.errors import OutcomeUnknown, RateLimited, ServiceUnavailable
-from seriatim.engines.inprocess.quotas import LocalQuotas
+from seriatim.engines.inprocess.quotas import InProcessQuotas
 from tests.support.manual_clock import ManualClock
 from tests.support.rest import OTHER_DEVICE, OTHER_PHONE, PHONE, RestClient, RestServer
 
 
-class Uncountable(LocalQuotas):
+class Uncountable(InProcessQuotas):
     """Counters that do not answer."""
 
     def _now(self, timeout_s: float) -> float:
@@ -134,7 +134,7 @@ async def test_lifted_limits_refuse_nobody_and_are_still_reported(server: RestSe
 
 async def test_the_tightest_bucket_is_the_one_reported() -> None:
     clock = ManualClock()
-    meter = RateLimiter(LocalQuotas(clock), clock, rate_limits_off=False).meter()
+    meter = RateLimiter(InProcessQuotas(clock), clock, rate_limits_off=False).meter()
     for bucket in (
         Bucket(name="wide", limit=100, window_s=60),
         Bucket(name="tight", limit=3, window_s=900),
@@ -146,7 +146,7 @@ async def test_the_tightest_bucket_is_the_one_reported() -> None:
 
 async def test_a_lock_closes_with_the_last_permitted_try_and_outlives_the_window() -> None:
     clock = ManualClock()
-    rate_limiter = RateLimiter(LocalQuotas(clock), clock, rate_limits_off=False)
+    rate_limiter = RateLimiter(InProcessQuotas(clock), clock, rate_limits_off=False)
     bucket = Bucket(name="tries", limit=2, window_s=60, fail_closed=True, lockout="lock")
     await rate_limiter.meter().spend(bucket)
     await rate_limiter.meter().spend(bucket)

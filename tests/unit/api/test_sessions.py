@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.engines.inprocess.push import MemoryPushSubscriber
-from seriatim.engines.inprocess.revocations import LocalRevocations
+from seriatim.engines.inprocess.push import InProcessPushSubscriber
+from seriatim.engines.inprocess.revocations import InProcessRevocations
 from seriatim.ports.directory import Registration
 from seriatim.ports.push import CloseOrder, PushEnvelope
 from seriatim.services.sessions import is_active
@@ -95,7 +95,7 @@ async def test_R20_also_when_only_the_fast_store_is_asked(server: RestServer, re
 async def test_R20_also_right_after_the_fast_store_lost_everything(server: RestServer, rest: RestClient) -> None:
     one, other = await two_devices(rest)
     await rest("DELETE", f"sessions/{one['session']['session_id']}", token=other["tokens"]["access_token"])
-    server.authenticator._revocations = LocalRevocations(server.clock)
+    server.authenticator._revocations = InProcessRevocations(server.clock)
     reply = await rest("GET", "users/me", token=one["tokens"]["access_token"])
     assert (reply.status, reply.details) == (401, {"reason": "token_revoked"})
 
@@ -105,7 +105,7 @@ async def test_the_sockets_of_a_revoked_session_are_told_to_close_and_no_others(
 ) -> None:
     one, other = await two_devices(rest)
     gateway = Gateway()
-    await MemoryPushSubscriber(server.channels, server.wire).subscribe("gateway", gateway, timeout_s=1)
+    await InProcessPushSubscriber(server.channels, server.wire).subscribe("gateway", gateway, timeout_s=1)
     await connect(server, one, "conn_1")
     await connect(server, other, "conn_2")
     await rest("POST", "auth/logout", token=one["tokens"]["access_token"])

@@ -28,8 +28,8 @@ from seriatim.domain.errors import ServiceUnavailable, Unauthorized
 from seriatim.domain.tokens import Claims, new_claims
 from seriatim.durability.ingest import Ingest
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
+from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush, InProcessPushSubscriber
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES
@@ -155,7 +155,7 @@ class House:
         self.seen, self.observed = Seen(), Observed()
         self.store = MemoryStore()
         self.directory_wire = BreakableWire()
-        self.channels = MemoryChannels()
+        self.channels = InProcessChannels()
         broker = MemoryBroker({MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1})
         self.ingest = Ingest(
             log=MemoryMessageLog(self.store, Wire()),
@@ -163,14 +163,14 @@ class House:
             clock=self.clock,
             producer_id="ingest",
         )
-        self.registry = MemoryRegistry()
-        directory = MemoryDirectory(self.registry, self.directory_wire, self.clock.now_ms)
+        self.registry = InProcessRegistry()
+        directory = InProcessDirectory(self.registry, self.directory_wire, self.clock.now_ms)
         self.gateway = Gateway(
             "gw_1",
             self.ingest,
             directory,
-            MemoryPush(self.channels, Wire()),
-            MemoryPushSubscriber(self.channels, Wire()),
+            InProcessPush(self.channels, Wire()),
+            InProcessPushSubscriber(self.channels, Wire()),
             self.clock,
             observe=self.observed,
         )

@@ -9,7 +9,7 @@ from seriatim.connection.observer import GatewayObserver
 from seriatim.connection.registrations import Registrations
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.directory import Registration
 from tests.unit.connection.doubles import CHAT, FakeDurability, FakePush
@@ -49,8 +49,8 @@ async def test_a_connection_that_left_is_not_registered_again(world: World) -> N
 
 @virtual_time
 async def test_w2_a_renewal_that_crosses_the_end_of_its_connection_and_is_applied_last_revives_nothing() -> None:
-    registry, wire = MemoryRegistry(), _LateWire()
-    registrations = Registrations(MemoryDirectory(registry, wire, lambda: 0), FakePush(), GatewayObserver())
+    registry, wire = InProcessRegistry(), _LateWire()
+    registrations = Registrations(InProcessDirectory(registry, wire, lambda: 0), FakePush(), GatewayObserver())
     phone, laptop = _registration("phone"), _registration("laptop")
     await registrations.add(phone)
     await registrations.add(laptop)

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from seriatim.connection.observer import GatewayObserver
 from seriatim.connection.registrations import Registrations, is_older
 from seriatim.domain.errors import OutcomeUnknown
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
+from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush
 from seriatim.ports.directory import Registration
 from tests.support.rest import FailingWire
 
@@ -32,8 +32,8 @@ def registration(connection_id: str = "conn_1", connected_at: str = "2026-01-30T
 
 async def test_every_failure_of_the_directory_is_counted_by_its_operation() -> None:
     wire, failures = FailingWire(), Failures()
-    directory = MemoryDirectory(MemoryRegistry(), wire, lambda: 0)
-    registrations = Registrations(directory, MemoryPush(MemoryChannels(), wire), failures)
+    directory = InProcessDirectory(InProcessRegistry(), wire, lambda: 0)
+    registrations = Registrations(directory, InProcessPush(InProcessChannels(), wire), failures)
     await registrations.add(registration())
     wire.broken["*"] = OutcomeUnknown("away")
     await registrations.renew()

@@ -6,7 +6,7 @@ from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Role
 from seriatim.domain.errors import AlreadyAMember, AlreadyExists, Forbidden, NotAMember, OutcomeUnknown
 from seriatim.domain.events import ChangeType, ChatCreated, decode
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
 from seriatim.ports.directory import CachedMembers
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS
 from seriatim.services.membership import MembershipObserver, MembershipService
@@ -268,7 +268,7 @@ class ChatApiHarness:
     def __init__(self, bench: Bench) -> None:
         self.node = bench.node("api-1")
         self.directory_wire = ScriptedWire()
-        self.directory = MemoryDirectory(MemoryRegistry(), self.directory_wire, self.node.clock.now_ms)
+        self.directory = InProcessDirectory(InProcessRegistry(), self.directory_wire, self.node.clock.now_ms)
         self.observer = UnpublishedEvents()
         self.service = MembershipService(
             catalog=self.node.catalog,

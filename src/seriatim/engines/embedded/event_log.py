@@ -14,7 +14,7 @@ from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.rows import EventRow
 from seriatim.engines.embedded.storage.snapshot import WriteTransaction
-from seriatim.engines.shared.consumer_group import Coordinator
+from seriatim.engines.shared.consumer_group import GroupCoordinator
 from seriatim.engines.shared.dead_letter_record import dead_letter_record
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, DeadLetter, Event, Partition, Record
@@ -39,7 +39,7 @@ class EmbeddedEventLog:
         self._tails: dict[Partition, deque[Record]] = {
             partition: deque(maxlen=limits.EVENT_TAIL_RECORDS_MAX) for partition in self.all_partitions()
         }
-        self._groups: dict[str, Coordinator] = {}
+        self._groups: dict[str, GroupCoordinator] = {}
         self._readers = 0
         self._load_ends()
         folder.writer.mended.append(self._mended)
@@ -122,11 +122,11 @@ class EmbeddedEventLog:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    def group(self, name: str) -> Coordinator:
+    def group(self, name: str) -> GroupCoordinator:
         """Consumers live in this process, so their group does; what they committed is in the folder."""
         found = self._groups.get(name)
         if found is None:
-            found = self._groups[name] = Coordinator(self.partitions)
+            found = self._groups[name] = GroupCoordinator(self.partitions)
             for partition in self.all_partitions():
                 committed = rows.NUMBER.found(self.disk.get(rows.offset_key(name, partition)))
                 if committed is not None:

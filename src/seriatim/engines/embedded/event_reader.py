@@ -10,7 +10,7 @@ from seriatim.domain.errors import InternalError
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.shared.assigned_partitions import AssignedPartitions, PartitionPosition
-from seriatim.engines.shared.consumer_group import MemberKey, Orders
+from seriatim.engines.shared.consumer_group import Assignment, MemberKey
 from seriatim.ports.event_log import Partition, RebalanceListener, Record
 
 
@@ -84,9 +84,9 @@ class EmbeddedEventReader(AssignedPartitions):
             if not self._group.knows(self._member):
                 self._lose(listener)
                 self._join()
-            orders = self._group.orders(self._member, self._seen, ())
-            if orders is not None:
-                await self._obey(orders, listener)
+            assignment = self._group.assignment(self._member, self._seen, ())
+            if assignment is not None:
+                await self._apply_assignment(assignment, listener)
                 continue
             records = self._fetch(limit)
             if records:
@@ -101,27 +101,29 @@ class EmbeddedEventReader(AssignedPartitions):
         if lost:
             listener.lost(lost)
 
-    async def _obey(self, orders: Orders, listener: RebalanceListener) -> None:
+    async def _apply_assignment(self, assignment: Assignment, listener: RebalanceListener) -> None:
         """First gives back, then takes: what is granted may be gone by the time a revocation is finished."""
-        if orders.revoke:
-            await self._give_back(orders, listener)
+        if assignment.revoke:
+            await self._release_revoked(assignment, listener)
             return
-        self._seen = orders.version
-        fresh = [grant for grant in orders.held if grant.partition not in self._assigned]
+        self._seen = assignment.version
+        fresh = [grant for grant in assignment.held if grant.partition not in self._assigned]
         for grant in fresh:
             self._assigned[grant.partition] = PartitionPosition(grant)
         if fresh:
             listener.assigned(tuple([grant.partition for grant in fresh]))
 
-    async def _give_back(self, orders: Orders, listener: RebalanceListener) -> None:
-        revoked = tuple([partition for partition in orders.revoke if partition in self._assigned])
+    async def _release_revoked(self, assignment: Assignment, listener: RebalanceListener) -> None:
+        revoked = tuple([partition for partition in assignment.revoke if partition in self._assigned])
         member = self._member
         if revoked:
             await listener.revoked(revoked)
         for partition in revoked:
             self._assigned.pop(partition, None)
         if self._group.knows(member):  # else it was expelled or closed meanwhile, and holds nothing
-            self._group.orders(member, self._seen, [each for each in orders.held if each.partition in orders.revoke])
+            self._group.assignment(
+                member, self._seen, [each for each in assignment.held if each.partition in assignment.revoke]
+            )
 
     def _fetch(self, limit: int) -> list[Record]:
         """Each poll begins with another partition, so that a busy one does not starve the others."""

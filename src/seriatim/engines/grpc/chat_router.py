@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from seriatim.domain import limits
-from seriatim.domain.circuit_breaker import Breaker, BreakerState
+from seriatim.domain.circuit_breaker import BreakerState, CircuitBreaker
 from seriatim.domain.errors import BreakerOpen, ServerBusy
 from seriatim.domain.message import Draft
 from seriatim.engines.grpc.pending_send import DraftSink, PendingSend
@@ -30,7 +30,7 @@ class ChatRouter:
         self._clock = clock
         self._choose = choose
         self._streams: Mapping[str, DraftSink] = {}
-        self._breakers: dict[str, Breaker] = {}
+        self._breakers: dict[str, CircuitBreaker] = {}
         self._some_failing = False  # the breaker of some stream is not closed
         self._routes: dict[str, _Route] = {}  # of chats with sends in flight
         self._sends = 0
@@ -129,7 +129,7 @@ class ChatRouter:
         self._streams = streams
         self.ready = tuple(sorted(streams))
         for address in self.ready:
-            self._breakers.setdefault(address, Breaker())
+            self._breakers.setdefault(address, CircuitBreaker())
         self._update_routes()
 
     def forget(self, address: str) -> None:

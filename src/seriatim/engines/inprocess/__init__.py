@@ -1,1 +1,1 @@
-"""Engines that live and die with one process: routing, pushes, quotas, revocations, the clock."""
+"""Engines whose data live in the memory of one process: directory, push, quotas, revocations, the clock."""

@@ -1,4 +1,4 @@
-"""One-time codes without a carrier: printed for a developer, or known to everyone in a test."""
+"""One-time codes without a carrier: printed for a developer, or fixed in a test."""
 
 from collections.abc import Callable
 
@@ -12,27 +12,27 @@ CodeSource = Callable[[Clock], str]
 
 
 class LogCodeSender(CodeSender):
-    """For development: whoever sees the console can sign in as anybody. `say` prints one line."""
+    """For development: everyone who reads the console can sign in as any user. `print_line` prints one line."""
 
-    def __init__(self, say: Callable[[str], object]) -> None:
-        self._say = say
+    def __init__(self, print_line: Callable[[str], object]) -> None:
+        self._print_line = print_line
 
     async def send(self, phone_number: str, code: str) -> None:
         try:
-            self._say(f"one-time code for {masked_phone(phone_number)}: {code}")
+            self._print_line(f"one-time code for {masked_phone(phone_number)}: {code}")
         except OSError as error:
             raise ServiceUnavailable("the code could not be printed; is the console closed?") from error
 
 
 class FixedCodes(CodeSender):
-    """For tests, with `fixed_code`: there is nothing to send, because everyone knows the code."""
+    """For tests, with `fixed_code`: nothing is sent, because the code is always the same."""
 
     async def send(self, phone_number: str, code: str) -> None:
         return
 
 
 def new_code(clock: Clock) -> str:
-    """All codes are equally likely: 128 bits make what the division leaves over too rare to matter."""
+    """All codes are equally likely: with 128 bits the bias of the division is negligible."""
     return f"{clock.random_bits(128) % 10**limits.CODE_DIGITS:0{limits.CODE_DIGITS}d}"
 
 

@@ -1,6 +1,6 @@
-"""The directory in memory: three families of connection keys and a member cache, as Redis would hold them.
+"""`Directory` within one process: connections, two indexes of them and a member cache, as Redis holds them.
 
-`connection:{id}` alone decides whether a connection lives; the sets only say where to look
+`_connections` alone decides whether a connection is live; the sets are indexes
 (docs/spec/websocket.md#registry-and-routing).
 """
 
@@ -15,10 +15,10 @@ _REGISTRATION_TTL_MS = int(limits.REGISTRATION_TTL_S * 1000)
 _MEMBER_CACHE_TTL_MS = int(limits.MEMBER_CACHE_TTL_S * 1000)
 
 
-class MemoryDirectory:
-    """Implements `Directory`. Lifetimes are counted by the clock of the process that asks."""
+class InProcessDirectory:
+    """Implements `Directory`. Lifetimes are counted by the clock of the caller."""
 
-    def __init__(self, registry: "MemoryRegistry", wire: Wire, now_ms: Callable[[], int]) -> None:
+    def __init__(self, registry: "InProcessRegistry", wire: Wire, now_ms: Callable[[], int]) -> None:
         self._registry = registry
         self._wire = wire
         self._now_ms = now_ms
@@ -53,14 +53,14 @@ class MemoryDirectory:
         await self._wire.call("forget_members", partial(self._registry.forget, chat_id), timeout_s=timeout_s)
 
 
-class MemoryRegistry:
-    """The server. Outlives the processes, but not `wipe`."""
+class InProcessRegistry:
+    """The data of all callers, as a server would hold them. The simulator calls `wipe`."""
 
     def __init__(self) -> None:
         self._connections: dict[str, tuple[Registration, int]] = {}
         self._user_sets: dict[str, _ExpiringSet] = {}
         self._gateway_sets: dict[str, _ExpiringSet] = {}
-        self._ended: dict[str, int] = {}  # connections that were unregistered, and until when that is remembered
+        self._ended: dict[str, int] = {}  # connections that were unregistered, and until when that is kept
         self._members: dict[str, tuple[CachedMembers, int]] = {}
 
     def wipe(self) -> None:
@@ -98,7 +98,7 @@ class MemoryRegistry:
         return found
 
     def gateway_connections(self, gateway_id: str, now_ms: int) -> Sequence[Registration]:
-        """For operators: what a gateway has, or what a dead one left behind."""
+        """For operators: the connections of a gateway, also of one that died."""
         return self._live(self._gateway_sets, gateway_id, now_ms)
 
     def listed(self, user_id: str) -> Sequence[str]:
@@ -148,7 +148,7 @@ class MemoryRegistry:
                 live.append(registration)
                 first_ms = min(first_ms, expires_ms)
             else:
-                # A sibling device keeps the set alive, so the dead leave it only when somebody looks.
+                # Another device of the user renews the set, so expired ids are removed only here.
                 self._connections.pop(connection_id, None)
                 _discard(sets, name, connection_id)
         known.live, known.live_until_ms = tuple(live), first_ms
@@ -158,7 +158,7 @@ class MemoryRegistry:
 class _ExpiringSet:
     """A set with one lifetime for all its ids, renewed by each addition. A dict keeps its order reproducible.
 
-    `live`: what a look found, for every message asks anew; good until the first of them expires or the set changes.
+    `live`: the registrations of the last read, because every message reads them; valid until `live_until_ms`.
     """
 
     __slots__ = ("expires_ms", "ids", "live", "live_until_ms")

@@ -1,4 +1,4 @@
-"""Push in memory: one channel per gateway, fire and forget. A channel that broke says so, before and after the gap."""
+"""`Push` and `PushSubscriber` within one process: one channel per gateway, fire and forget."""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,10 +10,10 @@ from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.push import PushEnvelope, PushReceiver
 
 
-class MemoryPush:
+class InProcessPush:
     """Implements `Push`."""
 
-    def __init__(self, channels: "MemoryChannels", wire: Wire) -> None:
+    def __init__(self, channels: "InProcessChannels", wire: Wire) -> None:
         self._channels = channels
         self._wire = wire
 
@@ -21,38 +21,40 @@ class MemoryPush:
         return await self._wire.call("publish", partial(self._channels.publish, tuple(envelopes)), timeout_s=timeout_s)
 
 
-class MemoryPushSubscriber:
+class InProcessPushSubscriber:
     """Implements `PushSubscriber`."""
 
-    def __init__(self, channels: "MemoryChannels", wire: Wire) -> None:
+    def __init__(self, channels: "InProcessChannels", wire: Wire) -> None:
         self._channels = channels
         self._wire = wire
         self._subscriptions: dict[str, Subscription] = {}
 
     async def subscribe(self, gateway_id: str, receiver: PushReceiver, *, timeout_s: float) -> None:
-        """A repeated call after an unknown outcome is the same subscription, so no envelope arrives twice."""
-        known = self._subscriptions.get(gateway_id)
-        if known is None or known.receiver is not receiver:
-            if known is not None:
-                known.open = False
-            known = self._subscriptions[gateway_id] = Subscription(receiver, self._wire)
-        await self._wire.call("subscribe", partial(self._channels.subscribe, gateway_id, known), timeout_s=timeout_s)
+        """A repeated call after an unknown outcome is the same subscription: no envelope arrives twice."""
+        subscription = self._subscriptions.get(gateway_id)
+        if subscription is None or subscription.receiver is not receiver:
+            if subscription is not None:
+                subscription.open = False
+            subscription = self._subscriptions[gateway_id] = Subscription(receiver, self._wire)
+        await self._wire.call(
+            "subscribe", partial(self._channels.subscribe, gateway_id, subscription), timeout_s=timeout_s
+        )
 
     async def unsubscribe(self, gateway_id: str) -> None:
-        """The receiver hears nothing more from here on, even if the channel does not learn of it."""
-        known = self._subscriptions.pop(gateway_id, None)
-        if known is not None:
-            known.open = False
+        """The receiver is not called any more from here on, even if the channel cannot be reached."""
+        subscription = self._subscriptions.pop(gateway_id, None)
+        if subscription is not None:
+            subscription.open = False
             with suppress(ServiceUnavailable):
                 await self._wire.call(
                     "unsubscribe",
-                    partial(self._channels.unsubscribe, gateway_id, known),
+                    partial(self._channels.unsubscribe, gateway_id, subscription),
                     timeout_s=limits.REGISTRATION_TIMEOUT_S,
                 )
 
 
 class Subscription:
-    """A receiver and the way to its process. Everything goes that one way, so the order of events is kept."""
+    """A receiver and the wire to its process. Everything takes that one wire, so the order is kept."""
 
     def __init__(self, receiver: PushReceiver, wire: Wire) -> None:
         self.receiver = receiver
@@ -63,12 +65,12 @@ class Subscription:
     def send(self, envelopes: Sequence[PushEnvelope]) -> None:
         self._wire.deliver_all(self._received, envelopes)
 
-    def break_off(self) -> None:
+    def interrupt(self) -> None:
         if not self.broken:
             self.broken = True
             self._wire.deliver(self._interrupted)
 
-    def mend(self) -> None:
+    def restore(self) -> None:
         if self.broken:
             self.broken = False
             self._wire.deliver(self._resumed)
@@ -86,8 +88,8 @@ class Subscription:
             self.receiver.resumed()
 
 
-class MemoryChannels:
-    """The server. An envelope for a channel that nobody listens on, or that is broken, is gone."""
+class InProcessChannels:
+    """All channels, as a server would hold them. An envelope for a channel without an active subscription is lost."""
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, Subscription] = {}
@@ -96,20 +98,20 @@ class MemoryChannels:
         """The gateway's subscription breaks; envelopes are lost until `restore`."""
         subscription = self._subscriptions.get(gateway_id)
         if subscription is not None:
-            subscription.break_off()
+            subscription.interrupt()
 
     def restore(self, gateway_id: str) -> None:
         subscription = self._subscriptions.get(gateway_id)
         if subscription is not None:
-            subscription.mend()
+            subscription.restore()
 
     def wipe(self) -> None:
-        """The server restarts: every subscription breaks, and each stands again with its own `restore`."""
+        """The server restarts: every subscription breaks, and each is active again after its `restore`."""
         for subscription in self._subscriptions.values():
-            subscription.break_off()
+            subscription.interrupt()
 
     def gateways(self) -> Sequence[str]:
-        """Who is subscribed, broken or not."""
+        """The gateways that are subscribed, interrupted or not."""
         return tuple(self._subscriptions)
 
     def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]]) -> Sequence[bool]:
@@ -119,18 +121,18 @@ class MemoryChannels:
                 sent[gateway_id].append(envelope)
             else:
                 sent[gateway_id] = [envelope]
-        heard: dict[str, bool] = {}
+        reached: dict[str, bool] = {}
         for gateway_id, some in sent.items():
             subscription = self._subscriptions.get(gateway_id)
             if subscription is not None and not subscription.broken:
-                heard[gateway_id] = True
+                reached[gateway_id] = True
                 subscription.send(some)
-        return tuple([gateway_id in heard for gateway_id, _ in envelopes])
+        return tuple([gateway_id in reached for gateway_id, _ in envelopes])
 
     def subscribe(self, gateway_id: str, subscription: Subscription) -> None:
         if subscription.open:
             self._subscriptions[gateway_id] = subscription
-            subscription.mend()
+            subscription.restore()
 
     def unsubscribe(self, gateway_id: str, subscription: Subscription) -> None:
         if self._subscriptions.get(gateway_id) is subscription:

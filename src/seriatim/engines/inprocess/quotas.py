@@ -1,4 +1,4 @@
-"""`Quotas` within one process. Counters are lost with it, and when there are too many of them."""
+"""`Quotas` within one process. Counters are lost with the process, and when there are more than `QUOTAS_MAX`."""
 
 import heapq
 import math
@@ -15,12 +15,12 @@ from seriatim.ports.quotas import Quotas, Tally
 T = TypeVar("T")
 
 
-class LocalQuotas(Quotas):
+class InProcessQuotas(Quotas):
     def __init__(self, clock: Clock, *, entries_max: int = limits.QUOTAS_MAX) -> None:
         self._clock = clock
-        self._windows: _Shelf[_Window] = _Shelf(entries_max)
-        self._slides: _Shelf[deque[float]] = _Shelf(entries_max)
-        self._locks: _Shelf[float] = _Shelf(entries_max)
+        self._windows: _ExpiringMap[_Window] = _ExpiringMap(entries_max)
+        self._slides: _ExpiringMap[deque[float]] = _ExpiringMap(entries_max)
+        self._locks: _ExpiringMap[float] = _ExpiringMap(entries_max)
 
     async def hit(self, bucket: str, *, window_s: int, timeout_s: float) -> Tally:
         now = self._now(timeout_s)
@@ -65,23 +65,25 @@ class _Window(msgspec.Struct):
     count: int = 0
 
 
-class _Shelf(Generic[T]):
-    """Things that end. What ended leaves as others come; when it is full, what ends first makes room."""
+class _ExpiringMap(Generic[T]):
+    """A bounded map whose entries expire. When it is full, the entry that expires first is dropped."""
 
     def __init__(self, entries_max: int) -> None:
         self._entries_max = entries_max
         self._entries: dict[str, tuple[float, T]] = {}
-        self._order: list[tuple[float, str]] = []  # a heap; one item per entry, which may have been renewed since
+        self._order: list[
+            tuple[float, str]
+        ] = []  # a heap with one item per entry; the entry may have been renewed since
 
     def get(self, name: str, now: float) -> T | None:
         ends, found = self._entries.get(name, (now, None))
         return found if now < ends else None
 
-    def put(self, name: str, thing: T, ends: float, now: float) -> None:
+    def put(self, name: str, value: T, ends: float, now: float) -> None:
         if name not in self._entries:
             self._make_room(now)
             heapq.heappush(self._order, (ends, name))
-        self._entries[name] = (ends, thing)
+        self._entries[name] = (ends, value)
 
     def _make_room(self, now: float) -> None:
         for _ in range(limits.QUOTAS_SWEPT_MAX):
@@ -91,7 +93,7 @@ class _Shelf(Generic[T]):
             self._pop()
 
     def _pop(self) -> None:
-        """The first to end leaves, unless it was renewed: then it gets its new place in the order."""
+        """Drops the entry that expires first, unless it was renewed: then it gets its new place in the heap."""
         supposed, name = self._order[0]
         ends, _ = self._entries[name]
         if ends > supposed:

@@ -1,7 +1,7 @@
-"""The way between a caller and a memory engine: request, apply, response. This wire is perfect.
+"""Between a caller and an engine in memory: request, apply, response. This wire loses and delays nothing.
 
-The simulator hands in a worse one: each leg may be late or lost, and what was applied stays applied even when the
-caller is gone by then. Engines never apply anything outside of `call`, so the wire decides all that can go wrong.
+The simulator passes a faulty one: each leg may be late or lost, and what was applied stays applied even when the caller
+has given up by then. Engines apply everything inside `call`, so the wire decides all that can fail.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Wire:
-    """One process's way to one kind of store."""
+    """One process's connection to one kind of store."""
 
     async def call(
         self,
@@ -26,10 +26,10 @@ class Wire:
         timeout_s: float,
         finish: Callable[[], None] | None = None,
     ) -> T:
-        """Runs `apply` at the store, once or never, and returns or raises what it did.
+        """Runs `apply` at the store, once or never, and returns or raises what it does.
 
-        `finish` runs at the store some time after `apply` and before the response leaves, whether or not anyone still
-        listens: the end of a commit that readers may see half-way. A caller whose time is up gets `OutcomeUnknown`.
+        `finish` runs at the store some time after `apply` and before the response leaves, also when the caller gave
+        up: the end of a commit that readers may see half-way. A caller whose time is up gets `OutcomeUnknown`.
         """
         if timeout_s <= 0:
             raise OutcomeUnknown(f"{operation}: no time left")
@@ -49,21 +49,21 @@ class Wire:
         return count
 
     def listens(self) -> bool:
-        """Whether the process at this end still lives and runs, for what is decided by it at the store. Here: yes."""
+        """Whether the process at this end is alive and running, for decisions at the store. Here: yes."""
         return True
 
     def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:
         """Hands something to this process from outside: later, in order with what went before; or never, if `lossy`."""
         asyncio.get_running_loop().call_soon(receive)
 
-    def deliver_all(self, receive: Callable[[Sequence[T]], None], things: Sequence[T]) -> None:
-        """As `deliver`, for things that may each be lost: in their order, some of them at once or each by itself."""
-        for thing in things:
-            self.deliver(partial(receive, (thing,)), lossy=True)
+    def deliver_all(self, receive: Callable[[Sequence[T]], None], items: Sequence[T]) -> None:
+        """As `deliver`, for items that may each be lost: in their order, some of them at once or each by itself."""
+        for item in items:
+            self.deliver(partial(receive, (item,)), lossy=True)
 
 
-class ShortWire(Wire):
-    """Between parts of one process: applied at once. A caller that asks in a loop lets others run now and then."""
+class DirectWire(Wire):
+    """Between parts of one process: applied at once. Every `INPROCESS_CALLS_MAX` calls other tasks get a turn."""
 
     def __init__(self) -> None:
         self._calls = 0
@@ -78,7 +78,7 @@ class ShortWire(Wire):
         finish: Callable[[], None] | None = None,
     ) -> T:
         self._calls += 1
-        if self._calls % limits.LOCAL_CALLS_MAX == 0 or timeout_s <= 0 or finish is not None:
+        if self._calls % limits.INPROCESS_CALLS_MAX == 0 or timeout_s <= 0 or finish is not None:
             return await super().call(operation, apply, timeout_s=timeout_s, finish=finish)
         return apply()
 
@@ -88,15 +88,15 @@ class ShortWire(Wire):
             asyncio.get_running_loop().call_soon(self._arrive)
         self._arriving.append(receive)
 
-    def deliver_all(self, receive: Callable[[Sequence[T]], None], things: Sequence[T]) -> None:
-        self.deliver(partial(receive, things))
+    def deliver_all(self, receive: Callable[[Sequence[T]], None], items: Sequence[T]) -> None:
+        self.deliver(partial(receive, items))
 
     def _arrive(self) -> None:
         arriving, self._arriving = self._arriving, []
         for receive in arriving:
             try:
                 receive()
-            except Exception as failure:  # as if each had a callback of its own: it hurts nobody else
+            except Exception as failure:  # as if each had its own callback: the others still run
                 asyncio.get_running_loop().call_exception_handler(
                     {"message": "a receiver failed", "exception": failure}
                 )

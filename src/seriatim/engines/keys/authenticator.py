@@ -13,7 +13,7 @@ from seriatim.ports.tokens import Authenticator
 
 
 class KeyAuthenticator(Authenticator):
-    """`troubled` hears when the keys could not be reread: an operator should see to it before they change."""
+    """`reload_failed` is called when the keys could not be read again: an operator must act before they change."""
 
     def __init__(
         self,
@@ -22,9 +22,9 @@ class KeyAuthenticator(Authenticator):
         sessions: Sessions,
         clock: Clock,
         *,
-        troubled: Callable[[KeyFolderError], None] = lambda error: None,
+        reload_failed: Callable[[KeyFolderError], None] = lambda error: None,
     ) -> None:
-        self._verifier = Rs256Verifier(keys, clock, troubled)
+        self._verifier = Rs256Verifier(keys, clock, reload_failed)
         self._revocations = revocations
         self._sessions = sessions
         self._clock = clock
@@ -34,17 +34,17 @@ class KeyAuthenticator(Authenticator):
         try:
             check_claims(claims, self._clock.now_ms() / 1000)
         except Unauthorized as error:
-            # Expiry is checked last, so whoever gets as far as that has passed everything else.
+            # Expiry is checked last, so this token has passed every other check.
             if not expired_too or error.details["reason"] != "token_expired":
                 raise
         return claims
 
     async def check_revoked(self, claims: Claims, *, timeout_s: float) -> None:
         deadline = self._clock.monotonic() + timeout_s
-        # Half of the time, so that the authority can still be asked when the fast answer does not come.
+        # Half of the time, so that the authority can still be called when the fast answer does not come.
         verdict = await self._fast_verdict(claims, timeout_s / 2)
         if verdict is Verdict.UNSURE:
-            verdict = await self._verdict_of_the_authority(claims, deadline - self._clock.monotonic())
+            verdict = await self._authoritative_verdict(claims, deadline - self._clock.monotonic())
         if verdict is Verdict.REVOKED:
             raise Unauthorized("this token was revoked; sign in again", details={"reason": "token_revoked"})
 
@@ -54,7 +54,7 @@ class KeyAuthenticator(Authenticator):
         except ServiceUnavailable:
             return Verdict.UNSURE
 
-    async def _verdict_of_the_authority(self, claims: Claims, timeout_s: float) -> Verdict:
+    async def _authoritative_verdict(self, claims: Claims, timeout_s: float) -> Verdict:
         session = await self._sessions.session(claims.sid, timeout_s=timeout_s)
         if session is None or session.user_id != claims.sub or session.expires_at_ms <= self._clock.now_ms():
             return Verdict.REVOKED

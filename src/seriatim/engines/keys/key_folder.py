@@ -1,4 +1,4 @@
-"""The key folder: signing keys by id, and the secrets of the REST edge. Files belong to us alone, or are refused.
+"""The key folder: signing keys by id, and the secrets of the REST edge. Files that others can change are refused.
 
 <kid>.pem       an RSA private key; the greatest kid signs, every one of them verifies
 <kid>.pub.pem   a public key: all that a verifier needs
@@ -33,7 +33,7 @@ PEPPER, CODE_KEY, CURSOR_KEY = "otp.pepper", "otp.key", "cursor.key"
 
 
 class KeyFolderError(Exception):
-    """Why keys cannot be used, and what to do about it. Names files, never what is in them."""
+    """Why keys cannot be used, and what to do about it. Names files, never their contents."""
 
 
 class SigningKey(msgspec.Struct, frozen=True):
@@ -42,42 +42,42 @@ class SigningKey(msgspec.Struct, frozen=True):
 
 
 class KeyFolder:
-    """What the folder held when it was last read. `created` are the files that opening it made."""
+    """What the folder held when it was last read. `created` are the files that `open` created."""
 
     def __init__(self, path: Path, clock: Clock, created: Sequence[Path]) -> None:
         self.path = path
         self.created = created
         self._clock = clock
-        self._reading = _read(path, {})
+        self._contents = _read(path, {})
 
     @classmethod
     def open(cls, path: Path, *, create: bool, clock: Clock) -> "KeyFolder":
-        """With `create`, whatever a REST edge needs and the folder lacks is made. Raises `KeyFolderError`."""
-        with _explained(path):
-            created = _complete(path, clock) if create else ()
+        """With `create`, the missing files of a REST process are created. Raises `KeyFolderError`."""
+        with _as_key_folder_error(path):
+            created = _create_missing(path, clock) if create else ()
             folder = cls(path, clock, created)
-        if not folder._reading.public:
+        if not folder._contents.public:
             raise KeyFolderError(f"the key folder {path} holds no key; put <name>.pem or <name>.pub.pem there")
         return folder
 
     @property
     def signing(self) -> SigningKey:
         """The newest key: that with the greatest kid. A name survives copies and backups; a file's date does not."""
-        if self._reading.signing is None:
+        if self._contents.signing is None:
             raise KeyFolderError(
                 f"the key folder {self.path} can verify tokens but not sign them; put the signing key <name>.pem there"
             )
-        return self._reading.signing
+        return self._contents.signing
 
     def public(self, kid: str) -> RSAPublicKey | None:
-        return self._reading.public.get(kid)
+        return self._contents.public.get(kid)
 
     @property
     def kids(self) -> Sequence[str]:
-        return tuple(self._reading.public)
+        return tuple(self._contents.public)
 
     def secret(self, name: str) -> bytes:
-        found = self._reading.secrets.get(name)
+        found = self._contents.secrets.get(name)
         if found is None:
             raise KeyFolderError(
                 f"{self.path / name} is missing; copy it from the other REST processes, or let the server create it"
@@ -85,22 +85,22 @@ class KeyFolder:
         return found
 
     def optional_secret(self, name: str) -> bytes | None:
-        return self._reading.secrets.get(name)
+        return self._contents.secrets.get(name)
 
     def reload(self) -> None:
-        """Rereads what changed. When that fails, it raises and everything stays as it was read before."""
-        with _explained(self.path):
-            fresh = _read(self.path, self._reading.files)
+        """Reads changed files again. If that fails, it raises and keeps the keys that were read before."""
+        with _as_key_folder_error(self.path):
+            fresh = _read(self.path, self._contents.files)
         if not fresh.public:
             raise KeyFolderError(f"the key folder {self.path} holds no key any more; put the keys back")
-        self._reading = fresh
+        self._contents = fresh
 
     def rotate(self) -> str:
-        """Makes a key that signs from now on, and returns its kid. The older ones go on verifying.
+        """Creates a key that signs from now on, and returns its kid. The older ones still verify.
 
         Their files may be deleted by hand `KEY_OVERLAP_S` later.
         """
-        with _explained(self.path), _alone(self.path):
+        with _as_key_folder_error(self.path), _locked(self.path):
             self.reload()
             kid = _next_kid(self.kids, self._clock)
             _write(self.path / f"{kid}.pem", _new_pem())
@@ -108,11 +108,11 @@ class KeyFolder:
         return kid
 
     def stage(self, folder: Path) -> str:
-        """Makes the next key in another folder, both halves of it, and returns its kid: here nothing changes.
+        """Creates the next key in another folder, private and public part, and returns its kid: here nothing changes.
 
-        So the public half can be everywhere before the private one signs anything.
+        So the public part can be on all machines before the private one signs anything.
         """
-        with _explained(folder):
+        with _as_key_folder_error(folder):
             self.reload()
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             there = [each.name.removesuffix(".pem").removesuffix(".pub") for each in folder.glob("*.pem")]
@@ -123,15 +123,15 @@ class KeyFolder:
         return kid
 
 
-# --- making keys -----------------------------------------------------------------------------------------------------
+# --- creating keys --------------------------------------------------------------------------------------------------
 
 
-def _complete(path: Path, clock: Clock) -> Sequence[Path]:
-    """Two processes may start at once: the second finds what the first one made."""
+def _create_missing(path: Path, clock: Clock) -> Sequence[Path]:
+    """Two processes may start at once: the second finds the files of the first."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=0o700, exist_ok=True)
     created: list[Path] = []
-    with _alone(path):
+    with _locked(path):
         names = [each.name for each in path.iterdir()]
         if not any(name.endswith(".pem") and not name.endswith(".pub.pem") for name in names):
             kids = [name.removesuffix(".pub.pem") for name in names if name.endswith(".pub.pem")]
@@ -145,7 +145,7 @@ def _complete(path: Path, clock: Clock) -> Sequence[Path]:
 
 
 def _next_kid(kids: Sequence[str], clock: Clock) -> str:
-    """Greater than all the others, whatever people named theirs, and even if the clock was set back."""
+    """Greater than all others, whatever their names, and even if the clock was set back."""
     kid = f"{datetime.fromtimestamp(clock.now_ms() // 1000, UTC):%Y%m%dT%H%M%S}"
     newest = max(kids, default="")
     if kid <= newest:
@@ -187,8 +187,8 @@ def _sync_folder(path: Path) -> None:
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Nobody else makes keys in this folder meanwhile."""
+def _locked(path: Path) -> Iterator[None]:
+    """No other process creates keys in this folder meanwhile."""
     handle = os.open(path, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -203,14 +203,14 @@ _Stamp = tuple[int, int, int]
 _Parsed = RSAPrivateKey | RSAPublicKey | bytes
 
 
-class _Reading(msgspec.Struct, frozen=True):
+class _FolderContents(msgspec.Struct, frozen=True):
     signing: SigningKey | None
     public: Mapping[str, RSAPublicKey]
     secrets: Mapping[str, bytes]
     files: Mapping[str, tuple[_Stamp, _Parsed]]
 
 
-def _read(path: Path, before: Mapping[str, tuple[_Stamp, _Parsed]]) -> _Reading:
+def _read(path: Path, before: Mapping[str, tuple[_Stamp, _Parsed]]) -> _FolderContents:
     """A file that did not change is not parsed again: checking a private key takes tens of milliseconds."""
     _check_folder(path)
     files: dict[str, tuple[_Stamp, _Parsed]] = {}
@@ -236,7 +236,7 @@ def _read(path: Path, before: Mapping[str, tuple[_Stamp, _Parsed]]) -> _Reading:
         if public.setdefault(kid, parsed).public_numbers() != parsed.public_numbers():
             raise KeyFolderError(f"{kid}.pem and {kid}.pub.pem in {path} are two different keys; rename one of them")
     signing = SigningKey(max(private), private[max(private)]) if private else None
-    return _Reading(signing, public, secrets, files)
+    return _FolderContents(signing, public, secrets, files)
 
 
 def _check_folder(path: Path) -> None:
@@ -244,7 +244,7 @@ def _check_folder(path: Path) -> None:
     if not stat.S_ISDIR(mode):
         raise KeyFolderError(f"{path} is a file; name a folder for the keys")
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-        raise KeyFolderError(f"anybody can put keys into {path}; run `chmod 700 {path}`")
+        raise KeyFolderError(f"every user can put keys into {path}; run `chmod 700 {path}`")
 
 
 def _kid(path: Path) -> str:
@@ -255,7 +255,7 @@ def _kid(path: Path) -> str:
 
 
 def _check_file(path: Path) -> _Stamp:
-    """Secret files may be read by a group, as secrets mounted into containers are, but by nobody else."""
+    """Secret files may be read by a group, as secrets mounted into containers are, but not by others."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
         raise KeyFolderError(f"{path} is not a file; remove it")
@@ -278,7 +278,7 @@ def _parse(path: Path) -> _Parsed:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         raise KeyFolderError(f"{path} is damaged, encrypted or no PEM key; restore it or remove it") from None
     if not isinstance(key, RSAPrivateKey | RSAPublicKey):
-        raise KeyFolderError(f"{path} is not an RSA key, and only RS256 is spoken here; replace it")
+        raise KeyFolderError(f"{path} is not an RSA key, and tokens are signed with RS256; replace it")
     if key.key_size < limits.SIGNING_KEY_BITS:
         raise KeyFolderError(
             f"{path} has {key.key_size} bits; replace it by a key of {limits.SIGNING_KEY_BITS} at least"
@@ -300,7 +300,7 @@ def _parse_secret(path: Path, text: bytes) -> bytes:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _as_key_folder_error(path: Path) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError as error:

@@ -1,6 +1,6 @@
 """Access tokens as RS256 JWTs: signed with the newest key of the folder, verified with all of them.
 
-Which algorithm and which keys count is decided here; the token's header only says which of our keys to try.
+This module decides which algorithm and keys are accepted; the token's header only says which key to try.
 """
 
 import hashlib
@@ -39,18 +39,18 @@ class Rs256Signer(TokenSigner):
 
 
 class Rs256Verifier:
-    """Signature and shape; times, issuer and revocation are for others to judge.
+    """Checks signature and shape only; `KeyAuthenticator` checks times, issuer and revocation.
 
-    Keys are reread every `KEYS_RELOAD_S`, and for an unknown kid, but for that no more often than every
-    `KEYS_RELOAD_PAUSE_S`. `troubled` hears why a rereading failed; until one succeeds, the keys are those of before.
+    Keys are read again every `KEYS_RELOAD_S`, and for an unknown kid, but for that no more often than every
+    `KEYS_RELOAD_PAUSE_S`. `reload_failed` is called with the error; until a reload succeeds, the old keys are used.
     """
 
-    def __init__(self, keys: KeyFolder, clock: Clock, troubled: Callable[[KeyFolderError], None]) -> None:
+    def __init__(self, keys: KeyFolder, clock: Clock, reload_failed: Callable[[KeyFolderError], None]) -> None:
         self._keys = keys
         self._clock = clock
-        self._troubled = troubled
+        self._reload_failed = reload_failed
         self._reload_due = clock.monotonic() + limits.KEYS_RELOAD_S
-        self._search_due = clock.monotonic()
+        self._unknown_kid_reload_due = clock.monotonic()
         self._verified: OrderedDict[bytes, _Verified] = OrderedDict()
 
     def verify(self, token: str) -> Claims:
@@ -62,7 +62,7 @@ class Rs256Verifier:
             self._reload(now)
         digest = hashlib.sha256(token.encode()).digest()
         known = self._verified.get(digest)
-        # By identity of the key: once it was reread, or is gone, its old verdicts count no more.
+        # By identity of the key: once the key was reloaded or removed, cached results are void.
         if known is None or self._keys.public(known.kid) is not known.key:
             known = self._verify(token, now)
             self._remember(digest, known)
@@ -70,7 +70,7 @@ class Rs256Verifier:
 
     @property
     def remembered(self) -> int:
-        """How many verified tokens it holds."""
+        """How many verified tokens are cached."""
         return len(self._verified)
 
     def _verify(self, token: str, now: float) -> "_Verified":
@@ -79,13 +79,13 @@ class Rs256Verifier:
             key = self._key(kid, now)
             return _Verified(kid, key, _claims(_JWS.decode(token, key, algorithms=[_RS256])))
         except (PyJWTError, ValueError, RecursionError):
-            # Without its cause: the text of a foreign exception may quote the token.
+            # Without its cause: the text of the cause may quote the token.
             raise _invalid() from None
 
     def _key(self, kid: str, now: float) -> RSAPublicKey:
         found = self._keys.public(kid)
-        if found is None and now >= self._search_due:
-            self._search_due = now + limits.KEYS_RELOAD_PAUSE_S
+        if found is None and now >= self._unknown_kid_reload_due:
+            self._unknown_kid_reload_due = now + limits.KEYS_RELOAD_PAUSE_S
             self._reload(now)
             found = self._keys.public(kid)
         if found is None:
@@ -97,7 +97,7 @@ class Rs256Verifier:
         try:
             self._keys.reload()
         except KeyFolderError as error:
-            self._troubled(error)
+            self._reload_failed(error)
 
     def _remember(self, digest: bytes, verified: "_Verified") -> None:
         self._verified[digest] = verified
@@ -106,7 +106,7 @@ class Rs256Verifier:
 
 
 class _Verified(msgspec.Struct, frozen=True):
-    """A signature that fitted, and the key it fitted."""
+    """A valid signature, and the key that verified it."""
 
     kid: str
     key: RSAPublicKey
@@ -118,7 +118,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 
 def _kid(token: str) -> str:
-    """Which of our keys to try. It is not believed: with any other key the signature does not fit."""
+    """Which key to try. It is not trusted: with any other key the signature is invalid."""
     segment = token.partition(".")[0]
     kid = msgspec.json.decode(urlsafe_b64decode(segment + "=" * (-len(segment) % 4)), type=_Header).kid
     if not is_id(kid):
@@ -127,15 +127,15 @@ def _kid(token: str) -> str:
 
 
 def _claims(payload: bytes) -> Claims:
-    """A claim that is there twice would mean one thing to us and another to the next reader, so it means nothing."""
-    claims: object = json.loads(payload, object_pairs_hook=_each_once)
+    """A claim that occurs twice is refused: another reader could take the other value."""
+    claims: object = json.loads(payload, object_pairs_hook=_without_duplicates)
     return msgspec.convert(claims, Claims, strict=True)
 
 
-def _each_once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a name is there twice")
+        raise ValueError("a claim occurs twice")
     return found
 
 

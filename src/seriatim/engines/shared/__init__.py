@@ -1,1 +1,1 @@
-"""What several engines decide alike: pure rules, the consumer group, records of dead letters."""
+"""What several engines share: pure rules over rows, the consumer group, dead letter records, atomic file writes."""

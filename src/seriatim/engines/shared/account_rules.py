@@ -1,6 +1,6 @@
-"""What every engine decides alike about codes and sessions: pure functions of rows (W14-W18).
+"""The rules of codes and sessions in every engine: pure functions of rows (W14-W18).
 
-Secrets are compared in constant time here too, although only digests and MACs come this far.
+Secrets are compared in constant time here too, although only digests and MACs are compared.
 """
 
 import msgspec
@@ -69,7 +69,7 @@ def reissued(session: Session | None, *, digest: str, now_ms: int) -> Session | 
 
 
 def touched(session: Session | None, now_ms: int) -> Session | None:
-    """None when there is nothing to write down."""
+    """None when there is nothing to write."""
     if session is None or session.last_active_at_ms >= now_ms:
         return None
     return msgspec.structs.replace(session, last_active_at_ms=now_ms)
@@ -93,7 +93,7 @@ def renamed(user: User | None, display_name: str, now_ms: int) -> User:
 
 
 def invalid_otp() -> InvalidOtp:
-    """One text for every cause: who guesses learns nothing from it."""
+    """One text for every cause: a guesser learns nothing from it."""
     return InvalidOtp("this code is wrong, expired or used; ask for a new one")
 
 
@@ -106,7 +106,7 @@ def user_taken() -> AlreadyExists:
 
 
 def check_sign_in(code_of: str, session: Session, new_user: User | None) -> None:
-    """What only a bug of ours could ask for, before any row is looked at."""
+    """Arguments that only a bug can produce, checked before any row is read."""
     if new_user is None:
         return
     if new_user.user_id != session.user_id or phone_hash(new_user.phone_number) != code_of:

@@ -1,6 +1,7 @@
-"""One consumer group as the broker sees it: who is a member, who holds which partition, what was committed.
+"""One consumer group as the broker sees it: its members, the partitions of each, the committed offsets.
 
-A partition that moves is taken from its holder first and granted anew only when the holder let go or was expelled.
+A partition that moves is revoked from its member first, and granted again only when that member released it or was
+expelled.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from seriatim.ports.event_log import Fenced, Partition
 
 
 class MemberKey(msgspec.Struct, frozen=True, order=True):
-    """One membership of one reader. Who was expelled comes back under the next epoch, so a late call is recognised."""
+    """One membership of one reader. An expelled reader joins again with the next epoch: late calls are recognised."""
 
     consumer_id: str
     reader: int
@@ -20,22 +21,22 @@ class MemberKey(msgspec.Struct, frozen=True, order=True):
 
 
 class Grant(msgspec.Struct, frozen=True):
-    """A partition in one member's hands. Never repeated, so a late commit or release cannot touch the next owner."""
+    """One grant of a partition to one member. `number` is unique, so a late commit or release cannot touch the next."""
 
     partition: Partition
     number: int
     start: int
 
 
-class Orders(msgspec.Struct, frozen=True):
-    """All that a member holds, and which of it to give back. `version` grows with every change."""
+class Assignment(msgspec.Struct, frozen=True):
+    """The partitions of a member, and which of them to release. `version` grows with every change."""
 
     version: int
     held: tuple[Grant, ...]
     revoke: tuple[Partition, ...]
 
 
-class Coordinator:
+class GroupCoordinator:
     """Synchronous: the engine calls it at the moment a request is applied."""
 
     def __init__(self, partitions: Mapping[str, int]) -> None:
@@ -44,14 +45,14 @@ class Coordinator:
         }
         self._members: dict[MemberKey, _Member] = {}
         self._epochs: dict[int, int] = {}
-        self._due: dict[Partition, MemberKey] = {}
+        self._owners: dict[Partition, MemberKey] = {}
         self._holders: dict[Partition, MemberKey] = {}
         self._grants = 0
         self.topics: dict[str, None] = {}
         self.committed: dict[Partition, int] = {}
 
     def join(self, key: MemberKey, topics: Sequence[str], wake: Callable[[], None]) -> None:
-        """A later epoch replaces an earlier one of the same reader; a call that comes too late changes nothing."""
+        """A later epoch replaces an earlier one of the same reader; a late call changes nothing."""
         latest = self._epochs.get(key.reader, -1)
         if key.epoch <= latest:
             return
@@ -78,8 +79,8 @@ class Coordinator:
     def knows(self, key: MemberKey) -> bool:
         return key in self._members
 
-    def orders(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Orders | None:
-        """Takes back what the member released and grants what is free for it. None if it knows all that already."""
+    def assignment(self, key: MemberKey, seen: int, released: Sequence[Grant]) -> Assignment | None:
+        """Takes back what the member released, grants what is free for it. None if the member has this version."""
         member = self._members[key]
         for grant in released:
             self._take_back(key, grant)
@@ -90,8 +91,8 @@ class Coordinator:
                 self._holders[partition] = key
                 self._grants += 1
                 member.grants[partition] = Grant(partition, self._grants, self.committed.get(partition, 0))
-        revoke = tuple([partition for partition in member.grants if self._due.get(partition) != key])
-        return Orders(member.version, tuple(member.grants.values()), revoke)
+        revoke = tuple([partition for partition in member.grants if self._owners.get(partition) != key])
+        return Assignment(member.version, tuple(member.grants.values()), revoke)
 
     def commit(self, key: MemberKey, grant: Grant, next_offset: int, turn: int) -> bool:
         """Says whether the offset moved: a commit that was overtaken by a later one (`turn`) changes nothing."""
@@ -122,7 +123,7 @@ class Coordinator:
             return
         del member.grants[grant.partition]
         del self._holders[grant.partition]
-        self._members[self._due[grant.partition]].change()
+        self._members[self._owners[grant.partition]].change()
 
     def _remove(self, keys: Sequence[MemberKey]) -> None:
         for key in keys:
@@ -130,27 +131,27 @@ class Coordinator:
                 del self._holders[partition]
 
     def _rebalance(self) -> None:
-        self._due = {}
+        self._owners = {}
         targets: dict[MemberKey, list[Partition]] = {key: [] for key in sorted(self._members)}
         for topic, partitions in self._partitions.items():
-            takers = {
+            subscribers = {
                 key: [partition for partition in self._members[key].target if partition.topic == topic]
                 for key in targets
                 if topic in self._members[key].topics
             }
-            for key, share in deal(partitions, takers).items():
+            for key, share in balance(partitions, subscribers).items():
                 targets[key].extend(share)
-                self._due.update(dict.fromkeys(share, key))
+                self._owners.update(dict.fromkeys(share, key))
         for key, target in targets.items():
-            # Everyone looks again: a target may stay the same while one of its partitions has just become free.
+            # Every member polls again: its target may stay the same while one of its partitions has become free.
             self._members[key].target = tuple(target)
             self._members[key].change()
 
 
-def deal(
+def balance(
     partitions: Sequence[Partition], current: Mapping[MemberKey, Sequence[Partition]]
 ) -> Mapping[MemberKey, Sequence[Partition]]:
-    """Even shares, different by one at most. Who has a partition keeps it as far as its share goes."""
+    """Even shares, different by one at most. A member keeps its partitions as far as its share goes."""
     if not current:
         return {}
     least, extra = divmod(len(partitions), len(current))

@@ -1,4 +1,4 @@
-"""What every engine decides alike about request keys: pure functions of a row and a request (W22)."""
+"""The rules of request keys in every engine: pure functions of a row and a request (W22)."""
 
 import msgspec
 
@@ -7,7 +7,7 @@ from seriatim.ports.request_keys import Claimed, Taken
 
 
 class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A key in use. Without `status_code` somebody is at it since `claimed_at_ms`, or has abandoned it."""
+    """A key in use. Without `status_code` a request works on it since `claimed_at_ms`, or has abandoned it."""
 
     body_hash: str
     resource_id: str
@@ -20,7 +20,7 @@ class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
 def claimed(
     row: RequestRow | None, *, body_hash: str, resource_id: str, now_ms: int
 ) -> tuple[Claimed, RequestRow] | Taken:
-    """With a claim that holds comes the row to write."""
+    """A successful claim comes with the row to write."""
     if row is None or row.expires_at_ms <= now_ms:
         fresh = RequestRow(
             body_hash=body_hash,
@@ -29,7 +29,7 @@ def claimed(
             expires_at_ms=now_ms + 1000 * limits.REQUEST_KEY_LIFETIME_S,
         )
         return Claimed(resource_id, resumed=False), fresh
-    if row.body_hash == body_hash and _is_left_behind(row, now_ms):
+    if row.body_hash == body_hash and _is_abandoned(row, now_ms):
         # The lifetime goes on: it counts from the first claim.
         taken_over = msgspec.structs.replace(row, claimed_at_ms=now_ms, abandoned=False)
         return Claimed(row.resource_id, resumed=True), taken_over
@@ -37,7 +37,7 @@ def claimed(
 
 
 def is_open(row: RequestRow) -> bool:
-    """Whether its outcome may still be written down; a known one is final."""
+    """Whether its outcome may still be stored; a known one is final."""
     return row.status_code is None
 
 
@@ -49,5 +49,5 @@ def abandoned(row: RequestRow) -> RequestRow:
     return msgspec.structs.replace(row, abandoned=True)
 
 
-def _is_left_behind(row: RequestRow, now_ms: int) -> bool:
+def _is_abandoned(row: RequestRow, now_ms: int) -> bool:
     return is_open(row) and (row.abandoned or now_ms - row.claimed_at_ms > 1000 * limits.REQUEST_CLAIM_S)

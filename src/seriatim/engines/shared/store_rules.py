@@ -1,4 +1,4 @@
-"""What every store engine decides alike about rows: pure functions of rows and requests (docs/spec/data.md#writes).
+"""The rules of rows in every store engine: pure functions of rows and requests (docs/spec/data.md#writes).
 
 Engines differ in how they keep rows, not in what a request may do to them.
 """
@@ -69,7 +69,7 @@ def recovered(
     )
 
 
-# --- requests that only a bug of ours could send ----------------------------------------------------------------------
+# --- requests that only a bug can produce -----------------------------------------------------------------------------
 
 
 def check_commit(
@@ -80,7 +80,7 @@ def check_commit(
     *,
     items_max: int = limits.TRANSACTION_ITEMS_MAX,
 ) -> None:
-    """What a real store would reject before it looks at any row."""
+    """What a real store rejects before it reads any row."""
     messages = [entry.message for entry in entries]
     items = 2 * len(messages) + len(senders)
     if not messages or items > items_max:

@@ -285,7 +285,7 @@ _ALL = (
         "partition_determinism",
         "ADR-011",
         "the same key has the same partition",
-        "unit/domain/test_partition.py::test_every_key_has_a_bucket_and_the_cache_repeats_it",
+        "unit/domain/test_sharding.py::test_every_key_has_a_bucket_and_the_cache_repeats_it",
     ),
     _checked(
         "I34",
@@ -299,7 +299,7 @@ _ALL = (
         "bucket_stability",
         "ADR-011",
         "a bucket does not depend on the number of partitions",
-        "unit/domain/test_partition.py::test_s33_all_chats_of_a_bucket_share_a_partition_whatever_the_count",
+        "unit/domain/test_sharding.py::test_s33_all_chats_of_a_bucket_share_a_partition_whatever_the_count",
     ),
     _checked(
         "I36",

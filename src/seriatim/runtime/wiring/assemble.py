@@ -275,7 +275,7 @@ class _Process:
 
     def _authenticator(self, revocations: Revocations, sessions: Sessions) -> Authenticator:
         return KeyAuthenticator(
-            _needed(self._keys), revocations, sessions, self._clock, troubled=self._metrics.key_reload_failed
+            _needed(self._keys), revocations, sessions, self._clock, reload_failed=self._metrics.key_reload_failed
         )
 
     def _listener(self, app: ASGIApp, websocket: WebSocketEndpoint | None = None) -> Listener:

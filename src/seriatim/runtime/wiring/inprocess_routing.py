@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from seriatim.engines.inprocess.directory import MemoryDirectory, MemoryRegistry
-from seriatim.engines.inprocess.push import MemoryChannels, MemoryPush, MemoryPushSubscriber
-from seriatim.engines.inprocess.quotas import LocalQuotas
-from seriatim.engines.inprocess.revocations import LocalRevocations
-from seriatim.engines.inprocess.wire import ShortWire
+from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
+from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush, InProcessPushSubscriber
+from seriatim.engines.inprocess.quotas import InProcessQuotas
+from seriatim.engines.inprocess.revocations import InProcessRevocations
+from seriatim.engines.inprocess.wire import DirectWire
 from seriatim.ports.clock import Clock
 from seriatim.ports.directory import Directory
 from seriatim.ports.push import Push, PushSubscriber
@@ -17,13 +17,13 @@ from seriatim.runtime.wiring.engine_set import BackgroundTask, RoutingEngine
 
 class InprocessRouting(RoutingEngine):
     def __init__(self, clock: Clock) -> None:
-        wire, channels = ShortWire(), MemoryChannels()
+        wire, channels = DirectWire(), InProcessChannels()
         self.tasks: Sequence[BackgroundTask] = ()
-        self._directory = MemoryDirectory(MemoryRegistry(), wire, clock.now_ms)
-        self._push = MemoryPush(channels, wire)
-        self._subscriber = MemoryPushSubscriber(channels, wire)
-        self._quotas = LocalQuotas(clock)
-        self._revocations = LocalRevocations(clock)
+        self._directory = InProcessDirectory(InProcessRegistry(), wire, clock.now_ms)
+        self._push = InProcessPush(channels, wire)
+        self._subscriber = InProcessPushSubscriber(channels, wire)
+        self._quotas = InProcessQuotas(clock)
+        self._revocations = InProcessRevocations(clock)
 
     def directory(self) -> Directory:
         return self._directory

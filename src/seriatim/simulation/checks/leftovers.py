@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from seriatim.domain.circuit_breaker import Breaker
-from seriatim.engines.inprocess.directory import MemoryRegistry
+from seriatim.domain.circuit_breaker import CircuitBreaker
+from seriatim.engines.inprocess.directory import InProcessRegistry
 from seriatim.simulation.checks.history import WorldHistory
 from seriatim.simulation.cluster import GatewayServer
 from seriatim.simulation.ingest_streams import IngestNode
@@ -31,7 +31,7 @@ def check_leftovers(
     history: WorldHistory,
     nodes: Sequence[IngestNode],
     gateways: Sequence[GatewayServer],
-    registry: MemoryRegistry,
+    registry: InProcessRegistry,
     *,
     before: Mapping[str, None],
     old: Sequence[asyncio.Task[Any]],
@@ -80,7 +80,7 @@ def _left_in_gateways(gateways: Sequence[GatewayServer], old: Sequence[asyncio.T
             yield f"{server.name} looks for new chats of a connection that is gone"
 
 
-def _undecided(breaker: Breaker) -> bool:
+def _undecided(breaker: CircuitBreaker) -> bool:
     """A probe was let through; nothing is in flight any more, so it was answered, and nothing failed."""
     return breaker._probed_at is not None
 
@@ -98,7 +98,7 @@ def _served_twice(gateways: Sequence[GatewayServer]) -> Iterator[str]:
 
 
 def _misregistered(
-    gateways: Sequence[GatewayServer], registry: MemoryRegistry, before: Mapping[str, None]
+    gateways: Sequence[GatewayServer], registry: InProcessRegistry, before: Mapping[str, None]
 ) -> Iterator[str]:
     """Every connection can be found. What could not be removed in trouble may still have to expire."""
     for server in gateways:

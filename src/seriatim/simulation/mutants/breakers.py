@@ -5,7 +5,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from seriatim.connection.session.sends import Sends
-from seriatim.domain.circuit_breaker import Breaker
+from seriatim.domain.circuit_breaker import CircuitBreaker
 from seriatim.domain.errors import BreakerOpen, OutOfTime, SeriatimError
 from seriatim.domain.message import Receipt
 from seriatim.durability.guards import StoreGuard
@@ -16,17 +16,17 @@ from seriatim.simulation.mutants.mutant import Patch, removes
 
 @removes("a probe that succeeds closes the breaker", hole="H23", profile="events")
 def breaker_never_closes() -> Sequence[Patch]:
-    return [(Breaker, "succeeded", lambda self, now: None)]
+    return [(CircuitBreaker, "succeeded", lambda self, now: None)]
 
 
 @removes("a failure is a call of one dependency, not a draft of the gateway", hole="H26", profile="local", seeds=100)
 def one_breaker_per_gateway() -> Sequence[Patch]:
     """A gateway counts the failed drafts of all chats, and successes do not matter."""
-    breakers: WeakKeyDictionary[object, Breaker] = WeakKeyDictionary()
+    breakers: WeakKeyDictionary[object, CircuitBreaker] = WeakKeyDictionary()
     submit, submitted = Sends.submit, Sends._submitted
 
     def refusing(self: Sends, send: Submit, now: float) -> None:
-        breaker = breakers.setdefault(self._services.durability, Breaker())
+        breaker = breakers.setdefault(self._services.durability, CircuitBreaker())
         wait = None if breaker.closed else breaker.admit(now)
         if wait is None:
             submit(self, send, now)
@@ -34,7 +34,7 @@ def one_breaker_per_gateway() -> Sequence[Patch]:
             self._rejected(BreakerOpen("no", retry_after_seconds=wait), send.echo)
 
     def counting(self: Sends, send: Submit, outcome: Receipt | SeriatimError) -> None:
-        breaker = breakers.setdefault(self._services.durability, Breaker())
+        breaker = breakers.setdefault(self._services.durability, CircuitBreaker())
         now = self._services.clock.monotonic()
         if isinstance(outcome, SeriatimError) and outcome.trips_breaker:
             breaker.failed(now)
@@ -48,13 +48,13 @@ def one_breaker_per_gateway() -> Sequence[Patch]:
 @removes("a success forgets the failures before it", hole="H26", profile="local", seeds=100)
 def successes_forgive_nothing() -> Sequence[Patch]:
     """The failures of one chat add up among the successes of all others."""
-    succeeded = Breaker.succeeded
+    succeeded = CircuitBreaker.succeeded
 
-    def deciding(self: Breaker, now: float) -> None:
+    def deciding(self: CircuitBreaker, now: float) -> None:
         if not self.closed:
             succeeded(self, now)
 
-    return [(Breaker, "succeeded", deciding)]
+    return [(CircuitBreaker, "succeeded", deciding)]
 
 
 @removes("one chat's failed calls alone do not open the store's breaker", hole="H26", profile="local", seeds=100)
@@ -68,7 +68,7 @@ def lack_of_time_trips() -> Sequence[Patch]:
     return [(OutOfTime, "trips_breaker", True), (StoreGuard, "_failed", _every_failure)]
 
 
-def _every_failure(self: StoreGuard, chat_id: str, breaker: Breaker, began: float) -> None:
+def _every_failure(self: StoreGuard, chat_id: str, breaker: CircuitBreaker, began: float) -> None:
     breaker.failed(self._clock.monotonic(), since=began)
 
 

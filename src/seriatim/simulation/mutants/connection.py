@@ -17,7 +17,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.durability.deadline import Deadline
 from seriatim.durability.watermarks import Watermarks
-from seriatim.engines.inprocess.directory import MemoryRegistry
+from seriatim.engines.inprocess.directory import InProcessRegistry
 from seriatim.ports.directory import Registration
 from seriatim.protocol.frames import Ack
 from seriatim.simulation.mutants.mutant import Patch, removes
@@ -222,10 +222,10 @@ def never_unregisters() -> Sequence[Patch]:
 
 @removes("a renewal does not bring back a connection that was unregistered", hole="H10", profile="network")
 def renewal_revives() -> Sequence[Patch]:
-    original = MemoryRegistry.unregister
+    original = InProcessRegistry.unregister
 
-    def unregister(self: MemoryRegistry, registration: Registration, now_ms: int) -> None:
+    def unregister(self: InProcessRegistry, registration: Registration, now_ms: int) -> None:
         original(self, registration, now_ms)
         self._ended.clear()
 
-    return [(MemoryRegistry, "unregister", unregister)]
+    return [(InProcessRegistry, "unregister", unregister)]

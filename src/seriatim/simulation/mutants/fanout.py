@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from seriatim.domain.events import MessagePersisted
-from seriatim.engines.shared.consumer_group import Orders
+from seriatim.engines.shared.consumer_group import Assignment
 from seriatim.fanout import recipients
 from seriatim.fanout.partition_worker import PartitionWorker
 from seriatim.ports.directory import Registration
@@ -44,7 +44,7 @@ def commit_before_processing() -> Sequence[Patch]:
 @removes("a partition that is assigned is not paused, whatever was paused before", hole="H12", profile="events")
 def pause_outlives_assignment() -> Sequence[Patch]:
     """As librdkafka does by itself: what was paused when it left us is paused when it is given to us again."""
-    obey, lose = MemoryEventReader._obey, MemoryEventReader._lose
+    apply, lose = MemoryEventReader._apply_assignment, MemoryEventReader._lose
     paused: dict[MemoryEventReader, set[Partition]] = {}
 
     def note(self: MemoryEventReader) -> set[Partition]:
@@ -52,9 +52,9 @@ def pause_outlives_assignment() -> Sequence[Patch]:
         kept.update([partition for partition, assigned in self._assigned.items() if assigned.paused])
         return kept
 
-    async def obey_and_keep(self: MemoryEventReader, orders: Orders, listener: RebalanceListener) -> None:
+    async def apply_and_keep(self: MemoryEventReader, assignment: Assignment, listener: RebalanceListener) -> None:
         kept, before = note(self), dict(self._assigned)
-        await obey(self, orders, listener)
+        await apply(self, assignment, listener)
         for partition, assigned in self._assigned.items():
             if before.get(partition) is not assigned:
                 assigned.paused = partition in kept
@@ -63,7 +63,7 @@ def pause_outlives_assignment() -> Sequence[Patch]:
         note(self)
         lose(self, listener)
 
-    return [(MemoryEventReader, "_obey", obey_and_keep), (MemoryEventReader, "_lose", lose_and_keep)]
+    return [(MemoryEventReader, "_apply_assignment", apply_and_keep), (MemoryEventReader, "_lose", lose_and_keep)]
 
 
 @removes("a record that cannot be read becomes a dead letter before it is passed", hole="H13")

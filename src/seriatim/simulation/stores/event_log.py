@@ -12,7 +12,7 @@ import msgspec
 from seriatim.domain.errors import InternalError, OutcomeUnknown
 from seriatim.domain.sharding import partition as partition_of
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.engines.shared.consumer_group import Coordinator, Grant, MemberKey, Orders
+from seriatim.engines.shared.consumer_group import Assignment, Grant, GroupCoordinator, MemberKey
 from seriatim.engines.shared.dead_letter_record import dead_letter_record
 from seriatim.ports.event_log import DEAD_LETTERS, DeadLetter, Event, Headers, Partition, Record
 
@@ -36,9 +36,9 @@ class PollRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PollAnswer(msgspec.Struct, frozen=True):
-    """Orders come first and alone: a reader obeys them before it gets records."""
+    """An assignment comes first and alone: a reader applies it before it gets records."""
 
-    orders: Orders | None
+    assignment: Assignment | None
     batches: tuple[tuple[Record, ...], ...] = ()
 
 
@@ -58,7 +58,7 @@ class MemoryBroker:
         self._logs: dict[Partition, list[Record]] = {
             Partition(topic, number): [] for topic, count in partitions.items() for number in range(count)
         }
-        self._groups: dict[str, Coordinator] = {}
+        self._groups: dict[str, GroupCoordinator] = {}
         self._observer: BrokerObserver = observer or NoBrokerObserver()
         self._readers = 0
 
@@ -110,10 +110,10 @@ class MemoryBroker:
         for group in self._groups.values():
             group.appended(partition)
 
-    def group(self, name: str) -> Coordinator:
+    def group(self, name: str) -> GroupCoordinator:
         found = self._groups.get(name)
         if found is None:
-            found = self._groups[name] = Coordinator(self._partitions)
+            found = self._groups[name] = GroupCoordinator(self._partitions)
         return found
 
     def new_reader_number(self) -> int:
@@ -126,9 +126,9 @@ class MemoryBroker:
         coordinator = self.group(group)
         if not coordinator.knows(request.member):
             return None
-        orders = coordinator.orders(request.member, request.seen, request.released)
-        if orders is not None:
-            return PollAnswer(orders)
+        assignment = coordinator.assignment(request.member, request.seen, request.released)
+        if assignment is not None:
+            return PollAnswer(assignment)
         batches = self._fetch(request.positions, request.limit)
         if not batches:
             coordinator.arm(request.member)

@@ -13,7 +13,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, ServiceUnavailable
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.engines.shared.assigned_partitions import AssignedPartitions, PartitionPosition
-from seriatim.engines.shared.consumer_group import Grant, MemberKey, Orders
+from seriatim.engines.shared.consumer_group import Assignment, Grant, MemberKey
 from seriatim.ports.event_log import Partition, RebalanceListener, Record
 from seriatim.simulation.stores.event_log import MemoryBroker, PollRequest
 
@@ -104,8 +104,8 @@ class MemoryEventReader(AssignedPartitions):
                 await self._join()
                 continue
             del self._released[: len(released)]
-            if answer.orders is not None:
-                await self._obey(answer.orders, listener)
+            if answer.assignment is not None:
+                await self._apply_assignment(answer.assignment, listener)
                 continue
             records = self._accept(request, answer.batches)
             if records:
@@ -128,9 +128,9 @@ class MemoryEventReader(AssignedPartitions):
         if lost:
             listener.lost(lost)
 
-    async def _obey(self, orders: Orders, listener: RebalanceListener) -> None:
+    async def _apply_assignment(self, assignment: Assignment, listener: RebalanceListener) -> None:
         """First gives back, then takes: what an answer grants may be gone by the time a revocation is finished."""
-        revoked = tuple([partition for partition in orders.revoke if partition in self._assigned])
+        revoked = tuple([partition for partition in assignment.revoke if partition in self._assigned])
         if revoked:
             await listener.revoked(revoked)
             for partition in revoked:
@@ -139,14 +139,14 @@ class MemoryEventReader(AssignedPartitions):
                     self._released.append(assigned.grant)
             return
         fresh: list[Partition] = []
-        for grant in orders.held:
-            if grant.partition in orders.revoke:
+        for grant in assignment.held:
+            if grant.partition in assignment.revoke:
                 # Granted and withdrawn before we heard of it; nobody else can give it back.
                 self._released.append(grant)
             elif grant.partition not in self._assigned:
                 self._assigned[grant.partition] = PartitionPosition(grant)
                 fresh.append(grant.partition)
-        self._seen = orders.version
+        self._seen = assignment.version
         if fresh:
             listener.assigned(tuple(fresh))
 

@@ -4,17 +4,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seriatim.domain import limits
-from seriatim.domain.circuit_breaker import Breaker, BreakerState
+from seriatim.domain.circuit_breaker import BreakerState, CircuitBreaker
 
 
 def test_s28_a_new_breaker_is_closed_and_admits_everything() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     assert [breaker.admit(0.0) for _ in range(1000)] == [None] * 1000
     assert breaker.state(0.0) is BreakerState.CLOSED
 
 
 def test_s28_four_failures_leave_it_closed_and_the_fifth_in_30_seconds_opens_it() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     _fail(breaker, 0.0, 10.0, 20.0, 29.0)
     assert breaker.admit(29.0) is None
     breaker.failed(30.0)
@@ -23,13 +23,13 @@ def test_s28_four_failures_leave_it_closed_and_the_fifth_in_30_seconds_opens_it(
 
 
 def test_s28_five_failures_over_more_than_30_seconds_leave_it_closed() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     _fail(breaker, 0.0, 10.0, 20.0, 30.0, 30.1)
     assert breaker.state(30.1) is BreakerState.CLOSED
 
 
 def test_s28_failures_that_left_the_window_make_room_for_later_ones() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     _fail(breaker, 0.0, 31.0, 32.0, 33.0, 34.0)
     assert breaker.state(34.0) is BreakerState.CLOSED
     breaker.failed(35.0)
@@ -38,7 +38,7 @@ def test_s28_failures_that_left_the_window_make_room_for_later_ones() -> None:
 
 def test_b2_failures_among_successes_open_nothing_however_many_they_are() -> None:
     """ADR-009 looks for sustained failure: five bad calls among thousands of good ones close nothing."""
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     for number in range(100):
         _fail(breaker, number / 10, number / 10, number / 10, number / 10)
         breaker.succeeded(number / 10)
@@ -48,7 +48,7 @@ def test_b2_failures_among_successes_open_nothing_however_many_they_are() -> Non
 
 
 def test_b2_one_event_that_fails_many_calls_at_once_is_one_failure() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     for moment in (1.0, 2.0, 3.0, 4.0):
         for _ in range(40):
             breaker.failed(moment, since=moment - 0.5)  # all were under way when the first of them failed
@@ -81,7 +81,7 @@ def test_s28_a_successful_probe_closes_it_and_the_past_is_forgotten() -> None:
 
 
 def test_closed_says_the_same_as_the_state_after_each_change() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     said = [breaker.closed]
     for _ in range(limits.BREAKER_FAILURES_MAX):
         breaker.failed(0)
@@ -183,7 +183,7 @@ HISTORIES = st.builds(lambda start, rest: start + rest, BEGINNINGS, st.lists(EVE
 
 @given(HISTORIES)
 def test_s28_for_any_history_it_decides_as_the_record_says(history: list[tuple[int, str]]) -> None:
-    breaker, model, now = Breaker(), Model(), 0.0
+    breaker, model, now = CircuitBreaker(), Model(), 0.0
     for later, event in history:
         now += later
         if event == "admit":
@@ -198,7 +198,7 @@ def test_s28_for_any_history_it_decides_as_the_record_says(history: list[tuple[i
 
 @given(HISTORIES)
 def test_whoever_waits_as_told_and_asks_alone_is_admitted(history: list[tuple[int, str]]) -> None:
-    breaker, now = Breaker(), 0.0
+    breaker, now = CircuitBreaker(), 0.0
     for later, event in history:
         now += later
         if event == "admit":
@@ -209,12 +209,12 @@ def test_whoever_waits_as_told_and_asks_alone_is_admitted(history: list[tuple[in
     assert wait is None or breaker.admit(now + wait) is None
 
 
-def _fail(breaker: Breaker, *times: float) -> None:
+def _fail(breaker: CircuitBreaker, *times: float) -> None:
     for now in times:
         breaker.failed(now)
 
 
-def _opened(*, at: float) -> Breaker:
-    breaker = Breaker()
+def _opened(*, at: float) -> CircuitBreaker:
+    breaker = CircuitBreaker()
     _fail(breaker, *[at] * limits.BREAKER_FAILURES_MAX)
     return breaker
