@@ -112,4 +112,4 @@ def own_messages_are_not_counted(patch: pytest.MonkeyPatch) -> None:
     def own(self: ChatCursor, sequence: int, prev_sequence: int | None) -> bool:
         return False
 
-    patch.setattr(ChatCursor, "own", own)
+    patch.setattr(ChatCursor, "own_stored", own)

@@ -61,7 +61,7 @@ class ScriptedClient:
 
     def ping(self) -> None:
         if self._room:
-            self._gateway.call_soon(self.connection.ponged)
+            self._gateway.call_soon(self.connection.pong_received)
 
     def close(self, code: int, reason: str) -> None:
         assert self.closed is None, "closed twice"

@@ -1,8 +1,8 @@
-"""Gaps that may close by themselves: a moment later each is looked at again, with one timer for a whole gateway.
+"""Checks each gap again after GAP_WAIT_S, since most gaps close by themselves. One timer serves a whole gateway.
 
-On a busy chat nearly every ack arrives before the pushes that precede it, so a gap must cost next to nothing.
-A gateway that is late itself is patient: what is missing waits most likely in its own queue, and to read it back
-would make it later still.
+On a busy chat nearly every ack arrives before the pushes that precede it, so a gap must cost next to nothing. If the
+event loop is late, the check waits longer: the missing pushes are most likely in the loop's own queue, and to read them
+back would make it later still.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from seriatim.domain import limits
 
 
 class GapTimer:
-    """All wait equally long, so the first to come is the first to be due."""
+    """All checks wait equally long, so they are due in the order in which they came."""
 
     __slots__ = ("_handle", "_waiting")
 
@@ -22,13 +22,13 @@ class GapTimer:
         self._waiting: deque[tuple[float, int, Callable[[], None]]] = deque()
         self._handle: asyncio.TimerHandle | None = None
 
-    def wait(self, look: Callable[[], None]) -> None:
-        """Calls `look` after GAP_WAIT_S, or later if the loop is late by then."""
+    def check_later(self, check: Callable[[], None]) -> None:
+        """Calls `check` after GAP_WAIT_S, or later if the loop is late by then."""
         loop = asyncio.get_running_loop()
         due = loop.time() + limits.GAP_WAIT_S
-        self._waiting.append((due, 1, look))
+        self._waiting.append((due, 1, check))
         if self._handle is None:
-            self._handle = loop.call_at(due, self._look)
+            self._handle = loop.call_at(due, self._run_due)
 
     def close(self) -> None:
         self._waiting.clear()
@@ -36,16 +36,16 @@ class GapTimer:
             self._handle.cancel()
             self._handle = None
 
-    def _look(self) -> None:
+    def _run_due(self) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         while self._waiting and self._waiting[0][0] <= now:
-            due, waits, look = self._waiting.popleft()
+            due, waits, check = self._waiting.popleft()
             if now - due > limits.GAP_LATE_S and waits < limits.GAP_WAITS_MAX:
-                self._waiting.append((now + limits.GAP_WAIT_S, waits + 1, look))
+                self._waiting.append((now + limits.GAP_WAIT_S, waits + 1, check))
                 continue
             try:
-                look()
+                check()
             except Exception as failure:
-                report(failure)  # otherwise one bug would leave everybody's gaps open: the timer would not be set again
-        self._handle = loop.call_at(self._waiting[0][0], self._look) if self._waiting else None
+                report(failure)  # and set the timer again: one failing check must not leave all other gaps open
+        self._handle = loop.call_at(self._waiting[0][0], self._run_due) if self._waiting else None

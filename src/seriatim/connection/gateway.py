@@ -1,10 +1,9 @@
-"""All connections of one process: opens and closes them, hands them their pushes, keeps them findable and complete."""
+"""All connections of one process: opens, registers, drains and closes them, and hands them their pushes."""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 
-from seriatim.connection.drain import drain
 from seriatim.connection.gap_timer import GapTimer
 from seriatim.connection.gateway_context import GatewayContext, OpenBreakers
 from seriatim.connection.head_probe import HeadProbe
@@ -57,19 +56,19 @@ class Gateway:
         self._registrations = Registrations(directory, push, observe)
         self._tasks = TaskGroup()
         self._loops = TaskGroup()
-        self._probe = HeadProbe(durability, observe)
-        self._new_chats = NewChatProbe(durability, clock, observe)
-        self._services = GatewayContext(
+        self._head_probe = HeadProbe(durability, observe)
+        self._new_chat_probe = NewChatProbe(durability, clock, observe)
+        self._context = GatewayContext(
             gateway_id=gateway_id,
             durability=durability,
             clock=clock,
             breakers=OpenBreakers(clock),
             fill_slots=asyncio.Semaphore(limits.FILLS_IN_PROGRESS_MAX),
-            gaps=GapTimer(),
-            probe=self._probe,
-            new_chats=self._new_chats,
+            gap_timer=GapTimer(),
+            head_probe=self._head_probe,
+            new_chat_probe=self._new_chat_probe,
             tasks=self._tasks,
-            turn_end=FlushScheduler(flush_delay_turns, few=limits.FLUSH_FEW_SOCKETS),
+            flush_scheduler=FlushScheduler(flush_delay_turns, few=limits.FLUSH_FEW_SOCKETS),
             observe=observe,
         )
         self._arrivals = 0
@@ -77,15 +76,15 @@ class Gateway:
         self._resumed = asyncio.Event()
         self._empty = asyncio.Event()
 
-    # --- life ---------------------------------------------------------------------------------------------------------
+    # --- lifecycle ----------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Subscribes, so that the first connection misses nothing, and begins to renew and to probe."""
+        """Subscribes, so that the first connection misses no push; starts the loops that renew and probe."""
         await self._subscriber.subscribe(self.gateway_id, self, timeout_s=limits.REGISTRATION_TIMEOUT_S)
         self._set_subscribed(True)
-        self._loops.start(self._keep_registered())
-        self._loops.start(self._keep_complete())
-        self._loops.start(self._keep_looking_for_chats())
+        self._loops.start(self._renew_registrations())
+        self._loops.start(self._probe_heads())
+        self._loops.start(self._probe_new_chats())
 
     async def run(self) -> None:
         """Starts, serves until cancelled, stops."""
@@ -96,20 +95,33 @@ class Gateway:
             await self.stop()
 
     async def drain(self) -> None:
-        """Refuses newcomers, answers what was accepted, closes everyone; takes DRAIN_S at the longest."""
+        """Refuses new connections, answers accepted requests, closes every connection; takes DRAIN_S at most."""
         self.draining = True
         if self.connections:
             self._empty.clear()
-            await drain(self.connections, self._empty, self._clock)
+            await self._drain_connections()
         await self._tasks.join()
 
+    async def _drain_connections(self) -> None:
+        """Announces the shutdown to all, then waits until the last one has closed."""
+        try:
+            async with asyncio.timeout(limits.DRAIN_S):
+                for count, connection in enumerate(list(self.connections.values()), start=1):
+                    connection.drain(int(limits.DRAIN_RECONNECT_SPREAD_MS * self._clock.random()))
+                    if count % limits.DRAIN_ANNOUNCEMENTS_MAX == 0:
+                        await asyncio.sleep(0)
+                await self._empty.wait()
+        except TimeoutError:
+            for connection in list(self.connections.values()):
+                connection.close(CloseReason.SERVER_SHUTDOWN)
+
     async def stop(self) -> None:
-        """Closes whoever is left and ends everything that runs."""
+        """Closes the connections that are left and ends all tasks."""
         self.draining = True
         self._loops.cancel()
         for connection in list(self.connections.values()):
             connection.close(CloseReason.SERVER_SHUTDOWN)
-        self._services.gaps.close()
+        self._context.gap_timer.close()
         await self._loops.join()
         await self._tasks.join()
         await self._subscriber.unsubscribe(self.gateway_id)
@@ -119,22 +131,22 @@ class Gateway:
         return self._subscribed and not self.draining and len(self.connections) < limits.CONNECTIONS_PER_GATEWAY_MAX
 
     @property
-    def meets_open_breakers(self) -> bool:
-        """Sends were refused because a dependency keeps failing, and the time they were told to wait is not over."""
-        return self._services.breakers.any
+    def breaker_open(self) -> bool:
+        """Sends were refused by an open breaker of the durability plane, and their `retry_after` is not over."""
+        return self._context.breakers.any_open
 
     # --- connections --------------------------------------------------------------------------------------------------
 
     async def open(self, socket: Socket, identity: ClientIdentity) -> Connection:
-        """`accept`, then `establish`, for callers whose socket is silent until it was greeted."""
+        """`accept`, then `establish`: for sockets that send nothing before the greeting."""
         connection = self.accept(socket, identity)
         await self.establish(connection)
         return connection
 
     def accept(self, socket: Socket, identity: ClientIdentity) -> Connection:
-        """A connection that already takes events and envelopes, and keeps them until it is established.
+        """A connection that takes frames and pushes already, and holds them until it is established.
 
-        Raises what a handshake should be refused with.
+        Raises the error to refuse the handshake with.
         """
         if self.draining:
             raise Draining("this server is shutting down; try another")
@@ -145,14 +157,14 @@ class Gateway:
         ulid = ids.ulid(self._clock.now_ms(), self._clock.random_bits(80))
         self._arrivals += 1
         connection = Connection(
-            ids.CONNECTION + ulid, identity, socket, self._services, arrival=self._arrivals, ended=self._ended
+            ids.CONNECTION + ulid, identity, socket, self._context, arrival=self._arrivals, ended=self._ended
         )
         self.connections[connection.connection_id] = connection
         self._observe.connection_opened()
         return connection
 
     async def establish(self, connection: Connection) -> None:
-        """Registers, then greets: a client that syncs after the greeting misses nothing. Then its older self closes."""
+        """Registers, then greets: a client that syncs after the greeting misses nothing. Then its older ones close."""
         registration = self._registration(connection)
         try:
             await self._registrations.add(registration)
@@ -160,24 +172,24 @@ class Gateway:
             self._observe.directory_failed("register")
             connection.close(CloseReason.UPSTREAM_FAILURE)
             return
-        if connection.closed:  # meanwhile; the removal at its end may have come before the registration
+        if connection.closed:  # meanwhile: its removal may have come before the registration
             await self._registrations.remove(registration)
             return
         connection.greet()
         await self._evict(registration)
 
     async def _evict(self, registration: Registration) -> None:
-        """The newest of a device stays. Two that arrive together see each other, and must not both go.
+        """Closes the older connections of the same device. Of two that arrive together, exactly one must stay.
 
-        Here the order of arrival is known, whatever the wall clock says. Another gateway's twin that looks newer is
-        left alone: its clock may be ahead, and two connections do less harm than none.
+        Within this gateway the order of arrival decides, whatever the wall clock says. A connection of another gateway
+        that seems newer stays: its clock may be ahead, and two connections do less harm than none.
         """
         elsewhere = []
-        for twin in await self._registrations.twins(registration):
-            if twin.connection_id in self.connections:
-                self._close(self._earlier(twin, registration).connection_id, CloseReason.DUPLICATE_CONNECTION)
-            elif twin.gateway_id != self.gateway_id and is_older(twin, registration):
-                elsewhere.append(twin)
+        for other in await self._registrations.same_device(registration):
+            if other.connection_id in self.connections:
+                self._close(self._earlier(other, registration).connection_id, CloseReason.DUPLICATE_CONNECTION)
+            elif other.gateway_id != self.gateway_id and is_older(other, registration):
+                elsewhere.append(other)
         if elsewhere:
             await self._registrations.close_elsewhere(elsewhere)
 
@@ -212,7 +224,7 @@ class Gateway:
     # --- pushes -------------------------------------------------------------------------------------------------------
 
     def received(self, envelopes: Sequence[PushEnvelope]) -> None:
-        """Sorted by connection, so that each is asked once for all it gets. A message is encoded once for everybody."""
+        """Groups the envelopes by connection: one `deliver` each. A message is encoded once for all connections."""
         runs: defaultdict[str, list[PushedMessage]] = defaultdict(list)
         for envelope in envelopes:
             if isinstance(envelope, MessageDelivery):
@@ -236,42 +248,42 @@ class Gateway:
                 continue
             try:
                 connection.deliver(run)
-            except Exception as failure:  # of one connection: the others get theirs all the same
+            except Exception as failure:  # of one connection: the others still get theirs
                 report(failure)
 
     def interrupted(self) -> None:
         self._set_subscribed(False)
 
     def resumed(self) -> None:
-        """Envelopes may have been lost: look at once."""
+        """Pushes may have been lost: probe at once."""
         self._set_subscribed(True)
         self._resumed.set()
 
-    def _set_subscribed(self, standing: bool) -> None:
-        self._subscribed = standing
-        self._observe.subscription(standing)
+    def _set_subscribed(self, subscribed: bool) -> None:
+        self._subscribed = subscribed
+        self._observe.subscription(subscribed)
 
-    # --- what repeats -------------------------------------------------------------------------------------------------
+    # --- loops --------------------------------------------------------------------------------------------------------
 
-    async def _keep_registered(self) -> None:
+    async def _renew_registrations(self) -> None:
         while True:
-            # Up to a fifth early: gateways started together drift apart, and two beats fit into a registration's life.
+            # Up to a fifth early: gateways started together drift apart, and each is renewed twice before it expires.
             await asyncio.sleep(limits.PING_INTERVAL_S * (1 - 0.2 * self._clock.random()))
-            await _survive(self._registrations.renew())
+            await _report_failure(self._registrations.renew())
 
-    async def _keep_complete(self) -> None:
+    async def _probe_heads(self) -> None:
         while True:
             spread = limits.PROBE_INTERVAL_MAX_S - limits.PROBE_INTERVAL_S
             await self._resumed_within(limits.PROBE_INTERVAL_S + spread * self._clock.random())
             if self._resumed.is_set():
                 self._resumed.clear()
-                await _survive(self._registrations.renew())
-            await _survive(self._probe.look())
+                await _report_failure(self._registrations.renew())
+            await _report_failure(self._head_probe.probe())
 
-    async def _keep_looking_for_chats(self) -> None:
+    async def _probe_new_chats(self) -> None:
         while True:
             await asyncio.sleep(limits.NEW_CHATS_TICK_S)
-            await _survive(self._new_chats.look())
+            await _report_failure(self._new_chat_probe.probe())
 
     async def _resumed_within(self, seconds: float) -> None:
         try:
@@ -281,8 +293,8 @@ class Gateway:
             pass
 
 
-async def _survive(step: Awaitable[None]) -> None:
-    """A bug met once must not end what keeps every connection findable and complete."""
+async def _report_failure(step: Awaitable[None]) -> None:
+    """A failure of one round must not end the loop."""
     try:
         await step
     except Exception as failure:

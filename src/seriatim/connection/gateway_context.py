@@ -20,24 +20,24 @@ class GatewayContext:
     clock: Clock
     breakers: "OpenBreakers"
     fill_slots: asyncio.Semaphore
-    gaps: GapTimer
-    probe: HeadProbe
-    new_chats: NewChatProbe
+    gap_timer: GapTimer
+    head_probe: HeadProbe
+    new_chat_probe: NewChatProbe
     tasks: TaskGroup
-    turn_end: FlushScheduler
+    flush_scheduler: FlushScheduler
     observe: GatewayObserver
 
 
 class OpenBreakers:
-    """Those of the durability plane that sends of this gateway met open, until the time in their answers is over."""
+    """Remembers until when a breaker of the durability plane is open, from the answers to this gateway's sends."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until = 0.0
 
-    def heard(self, refusal: BreakerOpen) -> None:
+    def record(self, refusal: BreakerOpen) -> None:
         self._until = max(self._until, self._clock.monotonic() + (refusal.retry_after_seconds or 0.0))
 
     @property
-    def any(self) -> bool:
+    def any_open(self) -> bool:
         return self._clock.monotonic() < self._until

@@ -1,6 +1,7 @@
-"""Looks for losses nobody noticed: a lost last push leaves no gap, so the heads of synced chats are asked for.
+"""Finds pushes that were lost without a gap: reads the heads of all synced chats and reports them to connections.
 
-This bounds how long any message can stay unseen on an open socket (PROBE_INTERVAL_MAX_S).
+A lost last push leaves no gap. The probe bounds how long such a message stays unseen on an open socket
+(PROBE_INTERVAL_MAX_S).
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from seriatim.ports.durability import Durability
 
 
 class HeadWatcher(Protocol):
-    """A connection that promises a chat to be complete."""
+    """A connection on which a chat is synced."""
 
     def head(self, chat_id: str, sequence: int) -> None:
         """The chat is published up to here."""
@@ -21,7 +22,7 @@ class HeadWatcher(Protocol):
 
 
 class HeadProbe:
-    """Which connections watch which chat; asks PROBE_CHATS_MAX heads at a time."""
+    """Which connections watch which chat. Reads PROBE_CHATS_MAX heads per call."""
 
     def __init__(self, durability: Durability, observe: GatewayObserver) -> None:
         self._durability = durability
@@ -36,8 +37,8 @@ class HeadProbe:
         if watchers is not None and watchers.pop(watcher, watcher) is None and not watchers:
             del self._watchers[chat_id]
 
-    async def look(self) -> None:
-        """Tells every watcher the head of its chats. What cannot be asked now is asked next time."""
+    async def probe(self) -> None:
+        """Reports to every watcher the heads of its chats. Heads that cannot be read now are read next time."""
         chats = list(self._watchers)
         for first in range(0, len(chats), limits.PROBE_CHATS_MAX):
             try:
@@ -47,9 +48,9 @@ class HeadProbe:
             except SeriatimError as error:
                 self._observe.fill_failed(error.code)
             else:
-                self._tell(heads)
+                self._report_heads(heads)
 
-    def _tell(self, heads: Mapping[str, int]) -> None:
+    def _report_heads(self, heads: Mapping[str, int]) -> None:
         for chat_id, head in heads.items():
             for watcher in list(self._watchers.get(chat_id, ())):
                 watcher.head(chat_id, head)

@@ -1,7 +1,7 @@
 """Finds chats that connected users have joined and not synced: the push of a chat's first message may be lost.
 
-The probe asks for the heads of synced chats only. Here each user's new chats are asked for every NEW_CHATS_EVERY_S, so
-that the first message of a chat is seen within the bound of the probe (PROBE_INTERVAL_MAX_S).
+The head probe reads the heads of synced chats only. This one reads each user's new chats every NEW_CHATS_EVERY_S, so
+that the first message of a chat is seen within the bound of the head probe (PROBE_INTERVAL_MAX_S).
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ class NewChatWatcher(Protocol):
     """A connection of a user."""
 
     def unsynced(self, chat_ids: Sequence[str]) -> Sequence[str]:
-        """Those of which this connection promises nothing."""
+        """Those of the chats that are not synced on this connection."""
         ...
 
     def joined(self, chat_id: str, head: int) -> None:
@@ -28,7 +28,7 @@ class NewChatWatcher(Protocol):
 
 
 class NewChatProbe:
-    """Asks once per user, however many devices are connected, for NEW_CHATS_USERS_MAX of them in one call."""
+    """Reads once per user, however many devices are connected; NEW_CHATS_USERS_MAX users per call."""
 
     def __init__(self, durability: Durability, clock: Clock, observe: GatewayObserver) -> None:
         self._durability = durability
@@ -36,46 +36,46 @@ class NewChatProbe:
         self._observe = observe
         self._users: dict[str, _WatchedUser] = {}
 
-    def watch(self, user_id: str, member: NewChatWatcher) -> None:
+    def watch(self, user_id: str, watcher: NewChatWatcher) -> None:
         user = self._users.get(user_id)
         if user is None:
             user = self._users[user_id] = _WatchedUser(self._next_at())
-        user.members[member] = self._clock.now_ms()
+        user.watchers[watcher] = self._clock.now_ms()
 
-    def unwatch(self, user_id: str, member: NewChatWatcher) -> None:
+    def unwatch(self, user_id: str, watcher: NewChatWatcher) -> None:
         user = self._users.get(user_id)
-        if user is not None and user.members.pop(member, None) is not None and not user.members:
+        if user is not None and user.watchers.pop(watcher, None) is not None and not user.watchers:
             del self._users[user_id]
 
     @property
-    def members(self) -> Sequence[NewChatWatcher]:
-        return [member for user in self._users.values() for member in user.members]
+    def watchers(self) -> Sequence[NewChatWatcher]:
+        return [watcher for user in self._users.values() for watcher in user.watchers]
 
-    async def look(self) -> None:
-        """Asks about the users whose time has come. After a failure the rest waits for the next look."""
+    async def probe(self) -> None:
+        """Reads the new chats of the users that are due. After a failure the rest waits for the next probe."""
         now = self._clock.monotonic()
         due = [user_id for user_id, user in self._users.items() if user.due_at <= now]
         for first in range(0, len(due), limits.NEW_CHATS_USERS_MAX):
             try:
-                await self._ask(due[first : first + limits.NEW_CHATS_USERS_MAX])
+                await self._probe_users(due[first : first + limits.NEW_CHATS_USERS_MAX])
             except SeriatimError as error:
                 self._observe.fill_failed(error.code)
                 return
 
-    async def _ask(self, user_ids: Sequence[str]) -> None:
+    async def _probe_users(self, user_ids: Sequence[str]) -> None:
         users = {user_id: self._users[user_id] for user_id in user_ids if user_id in self._users}
         since = {user_id: _since(user) for user_id, user in users.items()}
         joined = await self._durability.joined(since, timeout_s=limits.PERSIST_DEADLINE_S)
         wanted = [
-            (users[user_id], member, chat_id)
+            (users[user_id], watcher, chat_id)
             for user_id, chat_ids in joined.items()
-            for member in users[user_id].members
-            for chat_id in member.unsynced(chat_ids)
+            for watcher in users[user_id].watchers
+            for chat_id in watcher.unsynced(chat_ids)
         ]
         heads = await self._heads(list(dict.fromkeys([chat_id for _, _, chat_id in wanted])))
-        for user, member, chat_id in wanted:
-            if (head := heads.get(chat_id, 0)) > 0 and member in user.members:
-                member.joined(chat_id, head)
+        for user, watcher, chat_id in wanted:
+            if (head := heads.get(chat_id, 0)) > 0 and watcher in user.watchers:
+                watcher.joined(chat_id, head)
         for user in users.values():
             user.due_at = self._next_at()
 
@@ -92,15 +92,15 @@ class NewChatProbe:
 
 
 class _WatchedUser:
-    """`members`: each with the wall clock of its arrival."""
+    """`watchers`: each with the wall clock time at which it came, in ms."""
 
-    __slots__ = ("due_at", "members")
+    __slots__ = ("due_at", "watchers")
 
     def __init__(self, due_at: float) -> None:
         self.due_at = due_at
-        self.members: dict[NewChatWatcher, int] = {}
+        self.watchers: dict[NewChatWatcher, int] = {}
 
 
 def _since(user: _WatchedUser) -> str:
-    """A little before its first connection: what was joined earlier is in the list that its client has read."""
-    return iso(min(user.members.values()) - int(limits.NEW_CHATS_BEFORE_S * 1000))
+    """A little before its first connection: chats joined earlier are in the list that its client has read."""
+    return iso(min(user.watchers.values()) - int(limits.NEW_CHATS_BEFORE_S * 1000))

@@ -39,7 +39,7 @@ class GatewayObserver:
     def repeated(self) -> None:
         """A push of a message that the connection has already was recognised and dropped."""
 
-    def subscription(self, standing: bool) -> None:
+    def subscription(self, active: bool) -> None:
         """The subscription to pushes was established, or lost."""
 
 

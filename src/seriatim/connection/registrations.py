@@ -1,6 +1,7 @@
-"""Which connections of this gateway can be found: registered whole at every heartbeat, because the directory forgets.
+"""The registrations of this gateway's connections: written again in full at every heartbeat.
 
-Renewing a lifetime alone would do nothing after a loss: the sockets would live on and hear nothing.
+To extend lifetimes only would not be enough: if the directory has lost an entry, its socket would stay open and get no
+pushes.
 """
 
 from collections.abc import Sequence
@@ -18,28 +19,30 @@ class Registrations:
         self._directory = directory
         self._push = push
         self._observe = observe
-        self._ours: dict[str, Registration] = {}
+        self._registered: dict[str, Registration] = {}
 
     async def add(self, registration: Registration) -> None:
-        """Returns once fanout can find it. Raises when that cannot be promised."""
+        """Returns once fanout can find the connection. Raises when it may not be found."""
         await self._directory.register((registration,), timeout_s=limits.REGISTRATION_TIMEOUT_S)
-        self._ours[registration.connection_id] = registration
+        self._registered[registration.connection_id] = registration
 
     async def remove(self, registration: Registration) -> None:
-        """Best effort: what cannot be removed expires."""
-        self._ours.pop(registration.connection_id, None)
+        """Best effort: a registration that cannot be removed expires."""
+        self._registered.pop(registration.connection_id, None)
         try:
             await self._directory.unregister(registration, timeout_s=limits.REGISTRATION_TIMEOUT_S)
         except SeriatimError:
             self._observe.directory_failed("unregister")
 
     async def renew(self) -> None:
-        """Registers every connection again. A failure closes nobody: the next heartbeat tries again."""
-        ours = list(self._ours.values())
-        for first in range(0, len(ours), limits.REGISTRATION_BATCH_MAX):
-            # Whoever left since the list was made must not be registered again.
+        """Registers every connection again. A failure closes no connection: the next heartbeat tries again."""
+        registrations = list(self._registered.values())
+        for first in range(0, len(registrations), limits.REGISTRATION_BATCH_MAX):
+            # Connections that closed since the list was made must not be registered again.
             batch = [
-                each for each in ours[first : first + limits.REGISTRATION_BATCH_MAX] if each.connection_id in self._ours
+                each
+                for each in registrations[first : first + limits.REGISTRATION_BATCH_MAX]
+                if each.connection_id in self._registered
             ]
             if not batch:
                 continue
@@ -48,7 +51,7 @@ class Registrations:
             except SeriatimError:
                 self._observe.directory_failed("register")
 
-    async def twins(self, registration: Registration) -> Sequence[Registration]:
+    async def same_device(self, registration: Registration) -> Sequence[Registration]:
         """The other connections of the same user and device."""
         try:
             found = await self._directory.connections((registration.user_id,), timeout_s=limits.REGISTRATION_TIMEOUT_S)
@@ -61,13 +64,13 @@ class Registrations:
             if other.device_id == registration.device_id and other.connection_id != registration.connection_id
         ]
 
-    async def close_elsewhere(self, twins: Sequence[Registration]) -> None:
+    async def close_elsewhere(self, same_device: Sequence[Registration]) -> None:
         orders = [
             (
-                twin.gateway_id,
-                CloseOrder(connection_id=twin.connection_id, reason=CloseReason.DUPLICATE_CONNECTION.value),
+                other.gateway_id,
+                CloseOrder(connection_id=other.connection_id, reason=CloseReason.DUPLICATE_CONNECTION.value),
             )
-            for twin in twins
+            for other in same_device
         ]
         try:
             await self._push.publish(orders, timeout_s=limits.REGISTRATION_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Asks again, once a minute for every open connection, whether its session was revoked.
+"""Checks once a minute for every open connection whether its session was revoked.
 
 See docs/spec/websocket.md#liveness-expiry-and-age.
 """
@@ -18,7 +18,7 @@ from seriatim.protocol.frames import CloseReason
 
 
 class RevocationRecheck:
-    """One loop for all `connections` of a gateway, REVOCATION_CHECKS_MAX questions at a time."""
+    """One loop for all `connections` of a gateway, REVOCATION_CHECKS_MAX checks at a time."""
 
     def __init__(
         self,
@@ -31,10 +31,12 @@ class RevocationRecheck:
         self._authenticator = authenticator
         self._clock = clock
         self._observe = observe
-        self._due: OrderedDict[str, float] = OrderedDict()  # connection ids in the order of their turns, near enough
+        self._due: OrderedDict[str, float] = (
+            OrderedDict()
+        )  # by connection id, earliest first but for REVOCATION_SPREAD_RATIO
 
     def watch(self, connection: Connection) -> None:
-        """It was just found to be good; the next look is due within REVOCATION_RECHECK_S."""
+        """Its session was just found valid; the next check is due within REVOCATION_RECHECK_S."""
         early = limits.REVOCATION_SPREAD_RATIO * self._clock.random()
         due = self._clock.monotonic() + limits.REVOCATION_RECHECK_S * (1 - early) - limits.REVOCATION_TICK_S
         self._due[connection.connection_id] = due
@@ -43,11 +45,11 @@ class RevocationRecheck:
         """Until cancelled."""
         while True:
             await asyncio.sleep(limits.REVOCATION_TICK_S)
-            while batch := self._take():
+            while batch := self._take_due():
                 await asyncio.gather(*(self._check(connection) for connection in batch))
 
-    def _take(self) -> list[Connection]:
-        """Whose turn it is. The first of the line is nobody's senior by more than the spread, so nobody is late."""
+    def _take_due(self) -> list[Connection]:
+        """The connections that are due. Those behind one that is not due are late by the spread at most."""
         now, batch = self._clock.monotonic(), []
         for connection_id, due in list(islice(self._due.items(), limits.REVOCATION_CHECKS_MAX)):
             if due > now:
@@ -66,7 +68,7 @@ class RevocationRecheck:
         except Unauthorized:
             connection.close(CloseReason.SESSION_REVOKED)
         except SeriatimError:
-            self._observe.revocation_unknown()  # who was let in stays in: the next round asks again
+            self._observe.revocation_unknown()  # the connection stays open: the next round checks again
             self.watch(connection)
         else:
             self.watch(connection)

@@ -1,4 +1,4 @@
-"""What the plane needs of a socket, and who is at its other end. The shell or the simulator provides both."""
+"""What the plane needs of a socket, and the identity of its client. The listener or the simulator provides both."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,11 +11,11 @@ from seriatim.domain.tokens import Claims
 class Socket(Protocol):
     @property
     def writable(self) -> bool:
-        """There is room. When it was not, the owner of the socket calls `Connection.writable` once there is again."""
+        """The write buffer has room. When it has room again, the socket's owner calls `Connection.writable`."""
         ...
 
     def write(self, frames: Sequence[bytes]) -> None:
-        """Sends each as one text frame, in order. Never blocks, never raises; what is too much shows in `writable`."""
+        """Sends each as one text frame, in order. Never blocks, never raises; a full buffer shows in `writable`."""
         ...
 
     def ping(self) -> None: ...
@@ -26,10 +26,10 @@ class Socket(Protocol):
 
 
 class ClientIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Who connected, proved by a token before the socket was handed over."""
+    """Who connected, as proved by the token of the handshake."""
 
     user_id: str
     device_id: str
     session_id: str
     token_expires_at_ms: int
-    claims: Claims | None = None  # what to ask again whether it was revoked; None: nobody is asked
+    claims: Claims | None = None  # for the revocation recheck; None: not checked

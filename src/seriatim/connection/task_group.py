@@ -1,13 +1,13 @@
-"""The tasks somebody started and has not forgotten: they end on their own, or are ended and awaited."""
+"""Groups of background tasks that are awaited or cancelled by their owner, and the scheduler of flushes."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
 
 
 class TaskGroup:
-    """An owner of tasks; those of its children are its own too.
+    """The tasks of one owner, including those of its child groups.
 
-    A failure nobody expected goes to the loop's exception handler and hurts only its own task.
+    Unlike in `asyncio.TaskGroup`, a failure ends its own task only, and goes to the loop's exception handler.
     """
 
     __slots__ = ("_parent", "_tasks")
@@ -39,10 +39,10 @@ class TaskGroup:
 
 
 class FlushScheduler:
-    """Calls back once this turn of the loop is over, or `turns` turns later if more than `few` have asked in it: all
-    who asked meanwhile, in that order.
+    """Runs callbacks together, in their order, at the end of this turn of the loop.
 
-    Who asks may be over by then, and is called all the same. A failure hurts only its own call.
+    If more than `few` are scheduled by then, `turns` turns later. A callback runs even if its owner has closed
+    meanwhile; a failure ends its own callback only.
     """
 
     __slots__ = ("_calls", "_few", "_turns")
@@ -52,7 +52,7 @@ class FlushScheduler:
         self._few = few
         self._calls: list[Callable[[], None]] = []
 
-    def call(self, callback: Callable[[], None]) -> None:
+    def schedule(self, callback: Callable[[], None]) -> None:
         if not self._calls:
             asyncio.get_running_loop().call_soon(self._run, self._turns)
         self._calls.append(callback)
@@ -75,7 +75,7 @@ def _report(task: asyncio.Task[None]) -> None:
 
 
 def report(failure: BaseException) -> None:
-    """A bug of ours: seen by whoever runs the loop, survived by everybody else."""
+    """Reports a bug to the loop's exception handler, and goes on."""
     asyncio.get_running_loop().call_exception_handler(
         {"message": "unexpected failure in the connection plane", "exception": failure}
     )

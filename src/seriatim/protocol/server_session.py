@@ -135,7 +135,7 @@ class ServerSession:
         )
         return (Submit(draft, client_message_id, frame.request_id),)
 
-    def heard(self) -> None:
+    def pong_received(self) -> None:
         """A pong, or any other sign of life."""
         self._pong_by = None
 

@@ -45,7 +45,7 @@ class FakeSocket:
         self.room = True
         self.writes: list[list[bytes]] = []
         self.pings = 0
-        self.ponged: Callable[[], None] = lambda: None  # how the peer answers a ping
+        self.pong_received: Callable[[], None] = lambda: None  # how the peer answers a ping
         self.closed: tuple[int, str] | None = None
 
     @property
@@ -58,7 +58,7 @@ class FakeSocket:
 
     def ping(self) -> None:
         self.pings += 1
-        self.ponged()
+        self.pong_received()
 
     def close(self, code: int, reason: str) -> None:
         assert self.closed is None, "closed twice"

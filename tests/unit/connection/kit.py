@@ -113,7 +113,7 @@ class World:
         """Connected, greeted, and nothing written since."""
         socket = FakeSocket()
         connection = await self.gateway.open(socket, self.identity(device_id, expires_in_s=expires_in_s))
-        socket.ponged = connection.ponged
+        socket.pong_received = connection.pong_received
         await turns()
         socket.writes.clear()
         return connection, socket

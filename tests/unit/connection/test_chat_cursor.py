@@ -29,7 +29,7 @@ def fill(cursor: ChatCursor, sequences: Sequence[int], through: int) -> None:
 
 def sent(cursor: ChatCursor) -> list[int]:
     found = []
-    while (held := cursor.take()) is not None:
+    while (held := cursor.take_next()) is not None:
         if held.frame is not None:
             found.append(int(held.frame))
     return found
@@ -58,7 +58,7 @@ def test_h2_a_message_behind_a_lost_push_waits() -> None:
     push(cursor, 42, 41)
     assert sent(cursor) == []
     assert cursor.behind
-    assert cursor.clamp(42) == 40
+    assert cursor.clamp_to_delivered(42) == 40
 
 
 def test_h2_a_message_with_an_unknown_predecessor_waits() -> None:
@@ -129,14 +129,14 @@ def test_h9_a_head_that_was_delivered_is_nothing_missing() -> None:
 
 def test_h18_an_own_message_advances_the_cursor_without_being_sent() -> None:
     cursor = live(41)
-    cursor.own(42, 41)
+    cursor.own_stored(42, 41)
     assert sent(cursor) == []
     assert cursor.delivered == 42
 
 
 def test_h18_an_own_message_does_not_advance_over_one_that_was_not_sent() -> None:
     cursor = live(40)
-    cursor.own(42, 41)
+    cursor.own_stored(42, 41)
     assert sent(cursor) == []
     assert cursor.delivered == 40
     assert cursor.behind
@@ -144,7 +144,7 @@ def test_h18_an_own_message_does_not_advance_over_one_that_was_not_sent() -> Non
 
 def test_h18_a_fill_does_not_echo_an_own_message() -> None:
     cursor = live(40)
-    cursor.own(42, 41)
+    cursor.own_stored(42, 41)
     fill(cursor, [41, 42, 43], through=43)
     assert sent(cursor) == [41, 43]
 
@@ -152,7 +152,7 @@ def test_h18_a_fill_does_not_echo_an_own_message() -> None:
 def test_h18_an_own_message_is_not_echoed_even_if_it_was_stored_while_lagging() -> None:
     cursor = live(40)
     cursor.lag()
-    cursor.own(42, 41)
+    cursor.own_stored(42, 41)
     assert cursor.drained()
     fill(cursor, [41, 42, 43], through=43)
     assert sent(cursor) == [41, 43]
@@ -193,7 +193,7 @@ def test_a_cursor_beyond_the_end_is_corrected_and_later_messages_are_not_lost() 
     epoch = cursor.sync_started(10**15)
     push(cursor, 46, 45)
     cursor.page_sent(epoch, 45, has_more=False)
-    assert cursor.clamp(10**15) == 45
+    assert cursor.clamp_to_delivered(10**15) == 45
     assert cursor.behind
 
 
@@ -217,7 +217,7 @@ def test_a_failed_first_sync_leaves_the_chat_unsynced() -> None:
     cursor = ChatCursor("chat_a")
     cursor.sync_failed(cursor.sync_started(7))
     assert cursor.phase is CursorPhase.UNSYNCED
-    assert cursor.clamp(7) == 0
+    assert cursor.clamp_to_delivered(7) == 0
 
 
 def test_of_two_syncs_at_once_the_later_one_decides() -> None:
@@ -256,7 +256,7 @@ def test_h17_what_was_read_but_found_no_room_is_read_again() -> None:
     cursor = live(40)
     push(cursor, 43, None)
     fill(cursor, [41, 42, 43], through=43)
-    assert cursor.take() is not None
+    assert cursor.take_next() is not None
     cursor.lag()
     cursor.drained()
     assert sent(cursor) == []
@@ -270,7 +270,7 @@ def test_a_chat_never_synced_is_owed_from_the_lowest_push_that_found_no_room() -
     push(cursor, 52, 51)
     push(cursor, 48, 47)
     assert (cursor.delivered, cursor.highest) == (47, 52)
-    assert cursor.clamp(52) == 0
+    assert cursor.clamp_to_delivered(52) == 0
 
 
 # --- acknowledging -------------------------------------------------------------------------------------------------
@@ -278,18 +278,18 @@ def test_a_chat_never_synced_is_owed_from_the_lowest_push_that_found_no_room() -
 
 def test_h15_an_ack_counts_only_up_to_what_was_delivered() -> None:
     cursor = live(41)
-    assert cursor.clamp(10**15) == 41
-    assert cursor.clamp(40) == 40
+    assert cursor.clamp_to_delivered(10**15) == 41
+    assert cursor.clamp_to_delivered(40) == 40
 
 
 def test_h15_the_clients_own_cursor_counts_as_received() -> None:
     cursor = ChatCursor("chat_a")
     cursor.sync_started(42)
-    assert cursor.clamp(42) == 42
+    assert cursor.clamp_to_delivered(42) == 42
 
 
 def test_h15_acks_of_an_unsynced_chat_count_for_nothing() -> None:
-    assert ChatCursor("chat_a").clamp(42) == 0
+    assert ChatCursor("chat_a").clamp_to_delivered(42) == 0
 
 
 # --- any order whatever --------------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ class _Model:
                 self.cursor.pushed(sequence, self.prev(sequence) if known else None, frame(sequence))
             case "own":
                 self.own[sequence] = None
-                self.cursor.own(sequence, self.prev(sequence) if known else None)
+                self.cursor.own_stored(sequence, self.prev(sequence) if known else None)
             case "head":
                 self.cursor.exists(sequence)
             case "fill" if self.cursor.phase is CursorPhase.LIVE:
@@ -341,7 +341,7 @@ class _Model:
 
     def drain(self, count: int) -> None:
         for _ in range(count):
-            held = self.cursor.take()
+            held = self.cursor.take_next()
             if held is None:
                 return
             if held.frame is not None:

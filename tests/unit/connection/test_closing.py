@@ -21,7 +21,7 @@ async def test_a_ping_leaves_every_30_seconds_and_a_pong_keeps_the_connection(wo
 @with_world
 async def test_a_peer_that_answers_no_ping_is_closed_after_10_seconds(world: World) -> None:
     _, socket = await world.connect()
-    socket.ponged = lambda: None
+    socket.pong_received = lambda: None
     await asyncio.sleep(39.9)
     assert socket.is_open
     await asyncio.sleep(0.2)

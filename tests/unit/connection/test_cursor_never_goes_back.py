@@ -81,7 +81,7 @@ class _Model:
             case "own" if not self.lost:
                 self.end += 1
                 self.messages.append(self.end)
-                cursor.own(self.end, self._before(self.end) if number % 3 else None)
+                cursor.own_stored(self.end, self._before(self.end) if number % 3 else None)
             case "again" if self.messages or self.lost:
                 every = [*self.messages, *self.lost]
                 sequence = every[-1 - number % len(every)]
@@ -115,7 +115,7 @@ class _Model:
         return max([0, *[each for each in [*self.messages, *self.lost] if each < sequence]])
 
     def send(self) -> None:
-        while (held := self.cursor.take()) is not None:
+        while (held := self.cursor.take_next()) is not None:
             if held.frame is not None:
                 self.pushed.append(int(held.frame))
 

@@ -43,9 +43,9 @@ def test_a_chat_that_was_never_synced_is_not_settled() -> None:
 
 def test_a_run_is_taken_to_its_end_with_own_messages_passing_between() -> None:
     cursor, queue = live(1), list[QueuedPush]()
-    assert not cursor.own(3, 2)  # its ack came before the push of 2
-    assert not cursor.own(5, 4)
-    assert cursor.next_run(run((2, 1), (4, 3), (6, 5)), 0, queue) == 3
+    assert not cursor.own_stored(3, 2)  # its ack came before the push of 2
+    assert not cursor.own_stored(5, 4)
+    assert cursor.deliver_run(run((2, 1), (4, 3), (6, 5)), 0, queue) == 3
     assert queue == [(b"2", CHAT, 1), (b"4", CHAT, 3), (b"6", CHAT, 5)]
     assert (cursor.delivered, cursor.highest, cursor.settled) == (6, 6, True)
 
@@ -60,18 +60,18 @@ def test_a_run_ends_at_another_chat_at_a_gap_and_at_what_waits() -> None:
         ([other], 0),
     ):
         cursor = live(1)
-        assert cursor.next_run(pushes, 0, []) == taken
+        assert cursor.deliver_run(pushes, 0, []) == taken
         assert cursor.delivered == 1 + taken
     cursor = live(1)
     cursor.pushed(3, 2, b"3")  # waits for 2
     queue: list[QueuedPush] = []
-    assert cursor.next_run(run((2, 1), (4, 3)), 0, queue) == 1
+    assert cursor.deliver_run(run((2, 1), (4, 3)), 0, queue) == 1
     assert [frame for frame, _, _ in queue] == [b"2"], "4 does not pass 3"
 
 
 def test_a_run_is_taken_from_where_it_is_asked_for() -> None:
     cursor, queue = live(1), list[QueuedPush]()
-    assert cursor.next_run(run((9, 8), (2, 1), (3, 2)), 1, queue) == 3
+    assert cursor.deliver_run(run((9, 8), (2, 1), (3, 2)), 1, queue) == 3
     assert cursor.delivered == 3
 
 
@@ -80,4 +80,4 @@ def test_nothing_of_a_run_is_taken_unless_the_chat_is_live() -> None:
     lagging.lag()
     syncing.sync_started(1)
     for cursor in (lagging, syncing, unknown):
-        assert cursor.next_run(run((2, 1)), 0, []) == 0
+        assert cursor.deliver_run(run((2, 1)), 0, []) == 0

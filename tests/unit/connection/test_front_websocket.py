@@ -118,14 +118,14 @@ async def test_what_a_client_sends_before_the_greeting_waits_for_it() -> None:
 async def test_our_pings_are_heard_and_their_answers_keep_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PING_INTERVAL_S", 0.02)
     async with house() as home, home.client() as socket:
-        pongs, ponged = 0, home.connection.ponged
+        pongs, pong_received = 0, home.connection.pong_received
 
         def counted() -> None:
             nonlocal pongs
             pongs += 1
-            ponged()
+            pong_received()
 
-        monkeypatch.setattr(home.connection, "ponged", counted)
+        monkeypatch.setattr(home.connection, "pong_received", counted)
         await until(lambda: pongs > 3)
         await socket.send(SEND)
         assert (await read(socket))["type"] == "message_ack"

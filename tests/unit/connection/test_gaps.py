@@ -19,12 +19,12 @@ class Watch:
     """Notes who was looked at, and when, counted from its own beginning."""
 
     def __init__(self) -> None:
-        self.gaps = GapTimer()
+        self.gap_timer = GapTimer()
         self.looks: list[tuple[str, float]] = []
         self._began = asyncio.get_running_loop().time()
 
     def wait(self, name: str) -> None:
-        self.gaps.wait(lambda: self.look(name))
+        self.gap_timer.check_later(lambda: self.look(name))
 
     def look(self, name: str) -> None:
         self.looks.append((name, round(asyncio.get_running_loop().time() - self._began, 6)))
@@ -34,14 +34,14 @@ class Watch:
         return [name for name, _ in self.looks]
 
 
-def count_timers(gaps: GapTimer, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def count_timers(gap_timer: GapTimer, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """When the timers are due that it sets from now on."""
     loop = asyncio.get_running_loop()
     original = loop.call_at
     timers: list[float] = []
 
     def call_at(when: float, callback: Callable[..., object], *args: object, **others: object) -> asyncio.TimerHandle:
-        if getattr(callback, "__self__", None) is gaps:
+        if getattr(callback, "__self__", None) is gap_timer:
             timers.append(when)
         return original(when, callback, *args, **others)  # type: ignore[arg-type]
 
@@ -76,7 +76,7 @@ async def test_who_comes_first_is_looked_at_first_and_each_after_a_wait_of_its_o
 @virtual_time
 async def test_a_thousand_gaps_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
-    timers = count_timers(watch.gaps, monkeypatch)
+    timers = count_timers(watch.gap_timer, monkeypatch)
     for number in range(1000):
         watch.wait(str(number))
     await asyncio.sleep(1)
@@ -87,7 +87,7 @@ async def test_a_thousand_gaps_share_one_timer(monkeypatch: pytest.MonkeyPatch) 
 @virtual_time
 async def test_the_timer_is_set_again_for_who_came_later_and_not_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
-    timers = count_timers(watch.gaps, monkeypatch)
+    timers = count_timers(watch.gap_timer, monkeypatch)
     watch.wait("a")
     await asyncio.sleep(STEP_S)
     watch.wait("b")
@@ -104,13 +104,13 @@ async def test_a_gap_that_waits_again_when_looked_at_has_a_whole_wait_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     watch = Watch()
-    timers = count_timers(watch.gaps, monkeypatch)
+    timers = count_timers(watch.gap_timer, monkeypatch)
 
     def look_and_wait() -> None:
         watch.look("a")
         watch.wait("a again")
 
-    watch.gaps.wait(look_and_wait)
+    watch.gap_timer.check_later(look_and_wait)
     watch.wait("b")
     await asyncio.sleep(1)
     assert watch.looks == [("a", WAIT_S), ("b", WAIT_S), ("a again", 2 * WAIT_S)]
@@ -121,8 +121,8 @@ async def test_a_gap_that_waits_again_when_looked_at_has_a_whole_wait_before_it(
 async def test_close_forgets_who_waits() -> None:
     watch = Watch()
     watch.wait("a")
-    watch.gaps.close()
-    watch.gaps.close()
+    watch.gap_timer.close()
+    watch.gap_timer.close()
     await asyncio.sleep(1)
     assert watch.looks == []
     watch.wait("b")  # who comes afterwards is as welcome as ever
@@ -133,7 +133,7 @@ async def test_close_forgets_who_waits() -> None:
 @virtual_time
 async def test_close_while_gaps_are_looked_at_spares_the_others() -> None:
     watch = Watch()
-    watch.gaps.wait(watch.gaps.close)
+    watch.gap_timer.check_later(watch.gap_timer.close)
     watch.wait("b")
     await asyncio.sleep(1)
     assert watch.looks == []
@@ -148,7 +148,7 @@ async def test_a_look_that_fails_is_reported_and_hurts_nobody_else() -> None:
     def fail() -> None:
         raise bug
 
-    watch.gaps.wait(fail)
+    watch.gap_timer.check_later(fail)
     watch.wait("b")
     await asyncio.sleep(1)
     watch.wait("c")
@@ -290,7 +290,7 @@ async def test_a_gap_that_a_sync_of_the_client_overtook_is_not_read_back_and_the
 @with_world
 async def test_a_gateway_that_stops_looks_at_no_gap_any_more(world: World) -> None:
     looks: list[str] = []
-    world.gateway._services.gaps.wait(lambda: looks.append("a"))
+    world.gateway._context.gap_timer.check_later(lambda: looks.append("a"))
     await world.gateway.stop()
     await asyncio.sleep(1)
     assert looks == []

@@ -167,7 +167,7 @@ async def test_a_probe_asks_in_bounded_portions_and_a_failed_one_does_not_stop_t
         durability.chats[f"chat_{number}"] = [number + 1]
         probe.watch(f"chat_{number}", ear)
     durability.failures = [OutcomeUnknown("away")]
-    await probe.look()
+    await probe.probe()
     assert [len(chats) for chats in durability.heads_asked] == [limits.PROBE_CHATS_MAX, limits.PROBE_CHATS_MAX, 1]
     assert len(ear.heard) == limits.PROBE_CHATS_MAX + 1
 
@@ -180,9 +180,9 @@ async def test_who_stops_watching_hears_nothing_more() -> None:
     probe.watch(CHAT, ear)
     probe.watch(CHAT, other)
     probe.unwatch(CHAT, ear)
-    await probe.look()
+    await probe.probe()
     assert (ear.heard, other.heard) == ([], [(CHAT, 1)])
     probe.unwatch(CHAT, other)
     probe.unwatch(CHAT, other)
-    await probe.look()
+    await probe.probe()
     assert len(durability.heads_asked) == 1

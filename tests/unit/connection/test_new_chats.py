@@ -155,7 +155,7 @@ async def test_b3_a_connection_that_ends_while_the_question_is_open_gets_nothing
 @with_world
 async def test_b3_users_are_asked_about_in_bounded_portions(world: World) -> None:
     for number in range(limits.NEW_CHATS_USERS_MAX + 1):
-        world.gateway._new_chats.watch(f"user_{number}", _Somewhere())
+        world.gateway._new_chat_probe.watch(f"user_{number}", _Somewhere())
     await asyncio.sleep(limits.NEW_CHATS_EVERY_S + 2 * limits.NEW_CHATS_TICK_S)
     assert [len(users) for users in world.durability.joined_asked] == [limits.NEW_CHATS_USERS_MAX, 1]
 

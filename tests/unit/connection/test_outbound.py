@@ -128,7 +128,7 @@ def test_hints_name_per_chat_the_floor_of_the_first_push_that_did_not_leave() ->
     for chat_id, floor in (("chat_a", 4), ("chat_b", 9), ("chat_a", 5)):
         outbound.push(b"p", chat_id, floor)
     outbound.take(1)
-    assert outbound.hints() == {"chat_b": 9, "chat_a": 5}
+    assert outbound.sync_hints() == {"chat_b": 9, "chat_a": 5}
     assert outbound.floor("chat_a") == 5
     assert outbound.floor("chat_c") is None
 

@@ -105,7 +105,7 @@ class Heard:
     def received(self, text: str | bytes) -> None:
         self.texts.append(text)
 
-    def ponged(self) -> None:
+    def pong_received(self) -> None:
         self.pongs += 1
 
     def lost(self) -> None:
@@ -158,15 +158,15 @@ def test_a_push_that_is_next_in_line_comes_to_what_holding_and_taking_it_would(
         frame = b"%d" % sequence
         match step:
             case "push":
-                short.pass_own(sequence)
-                if short.next_in_line(sequence, prev):
+                short.skip_own(sequence)
+                if short.deliver_next(sequence, prev):
                     sent_short.append(frame)
                 else:
                     short.pushed(sequence, prev, frame)
                 long.pushed(sequence, prev, frame)
             case "own":
-                short.own(sequence, prev)
-                long.own(sequence, prev)
+                short.own_stored(sequence, prev)
+                long.own_stored(sequence, prev)
             case _:
                 short.exists(sequence)
                 long.exists(sequence)
@@ -210,26 +210,26 @@ def test_of_a_run_as_many_leave_together_as_would_one_by_one(
             floor = singly.delivered
             if chat_id != "a":
                 break
-            singly.pass_own(sequence)
+            singly.skip_own(sequence)
             floor = singly.delivered
-            if not singly.next_in_line(sequence, prev):
+            if not singly.deliver_next(sequence, prev):
                 break
             expected.append((frame, chat_id, floor))
-        assert together.next_run(run, 0, left) == len(expected)
-        together.pass_own(99)
-        singly.pass_own(99)
+        assert together.deliver_run(run, 0, left) == len(expected)
+        together.skip_own(99)
+        singly.skip_own(99)
         assert left == expected
         assert state(together) == state(singly)
 
 
 def state(cursor: ChatCursor) -> tuple[int, int, ReorderBuffer]:
-    return cursor.delivered, cursor.known(99), cursor.held
+    return cursor.delivered, cursor.clamp_to_known(99), cursor.held
 
 
 def happen(cursor: ChatCursor, event: str, sequence: int, prev: int | None) -> None:
     match event:
         case "own":
-            cursor.own(sequence, prev)
+            cursor.own_stored(sequence, prev)
         case "filled":
             cursor.filled([(sequence, b"filled")], sequence)
         case "lag":
@@ -257,7 +257,7 @@ def synced(after: int) -> ChatCursor:
 
 
 def take_all(cursor: ChatCursor, sent: list[bytes]) -> None:
-    while (held := cursor.take()) is not None:
+    while (held := cursor.take_next()) is not None:
         if held.frame is not None:
             sent.append(held.frame)
 
@@ -269,9 +269,9 @@ def take_all(cursor: ChatCursor, sent: list[bytes]) -> None:
 async def test_all_who_ask_within_the_given_turns_are_called_together_in_their_order() -> None:
     called: list[str] = []
     end = FlushScheduler(turns=2)
-    end.call(lambda: called.append("first"))
+    end.schedule(lambda: called.append("first"))
     await turns(1)
-    end.call(lambda: called.append("second"))
+    end.schedule(lambda: called.append("second"))
     await turns(1)
     assert called == []
     await turns(1)
@@ -283,11 +283,11 @@ async def test_a_few_are_called_at_once_and_who_joins_a_crowd_waits_with_it() ->
     called: list[int] = []
     end = FlushScheduler(turns=2, few=2)
     for each in (1, 2):
-        end.call(partial(called.append, each))
+        end.schedule(partial(called.append, each))
     await turns(1)
     assert called == [1, 2], "nobody waits for a crowd that is none"
     for each in (3, 4, 5):
-        end.call(partial(called.append, each))
+        end.schedule(partial(called.append, each))
     await turns(2)
     assert called == [1, 2]
     await turns(1)
@@ -306,7 +306,7 @@ def test_a_call_that_fails_hurts_no_other() -> None:
         end = FlushScheduler()
         calls: list[Callable[[], None]] = [fail, lambda: called.append("second")]
         for call in calls:
-            end.call(call)
+            end.schedule(call)
         await asyncio.sleep(0)
 
     asyncio.run(run())

@@ -1,6 +1,6 @@
 """S29: 10 sends a second sustained, bursts of 20; more is refused, and a flood ends the connection."""
 
-from seriatim.connection.session.rate import SendRate
+from seriatim.connection.session.sends import SendRate
 
 
 def test_s29_a_burst_of_20_passes_and_the_21st_is_limited() -> None:

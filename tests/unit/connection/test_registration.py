@@ -37,7 +37,7 @@ async def test_every_failure_of_the_directory_is_counted_by_its_operation() -> N
     await registrations.add(registration())
     wire.broken["*"] = OutcomeUnknown("away")
     await registrations.renew()
-    twins: Sequence[Registration] = await registrations.twins(registration())
+    twins: Sequence[Registration] = await registrations.same_device(registration())
     assert twins == ()
     await registrations.close_elsewhere([registration("conn_0")])
     await registrations.remove(registration())

@@ -131,7 +131,7 @@ async def test_b2_failed_drafts_refuse_no_other_draft_however_many_they_are(worl
         await fail_sends(world, 8, error)
     await ask(connection, a_send(20))
     assert len(world.durability.submitted) == 17
-    assert not world.gateway.meets_open_breakers
+    assert not world.gateway.breaker_open
 
 
 @with_world
@@ -143,11 +143,11 @@ async def test_s28_what_an_open_breaker_says_is_passed_on_and_counts_as_open_unt
     world.durability.answer(-1, BreakerOpen("no", retry_after_seconds=20.0))
     await asyncio.sleep(0)
     assert (socket.codes[-1], socket.errors[-1].retry_after_seconds) == ("SERVICE_UNAVAILABLE", 20.0)
-    assert world.gateway.meets_open_breakers
+    assert world.gateway.breaker_open
     await asyncio.sleep(19.9)
-    assert world.gateway.meets_open_breakers
+    assert world.gateway.breaker_open
     await asyncio.sleep(0.1)
-    assert not world.gateway.meets_open_breakers
+    assert not world.gateway.breaker_open
 
 
 @with_world

@@ -60,7 +60,7 @@ class Watch:
         identity = msgspec.structs.replace(self.world.identity(device_id=f"device_{session_id}"), claims=claims)
         socket = FakeSocket()
         connection = await self.world.gateway.open(socket, identity)
-        socket.ponged = connection.ponged
+        socket.pong_received = connection.pong_received
         self.recheck.watch(connection)
         return connection, socket
 

@@ -175,7 +175,7 @@ async def test_h2_whatever_is_missing_on_a_live_chat_is_always_being_waited_for_
         world.gateway.received([to(connection, sequence=sequence, prev=sequence - 1) for sequence in pushed])
         if chance.random() < 0.2:
             connection.head(CHAT, stored[-1])
-        cursor = connection._chats.cursor(CHAT)
+        cursor = connection._delivery.cursor(CHAT)
         assert cursor is not None
         assert cursor.filling or not cursor.behind
         behind += cursor.behind

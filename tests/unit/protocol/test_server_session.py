@@ -123,7 +123,7 @@ def test_a_ping_leaves_every_30_seconds() -> None:
     assert machine.next_timer() == 30.0
     assert machine.timer(29.9) == []
     assert machine.timer(30.0) == [Ping()]
-    machine.heard()
+    machine.pong_received()
     assert machine.next_timer() == 60.0
     assert machine.timer(60.0) == [Ping()]
 
@@ -140,7 +140,7 @@ def test_an_unanswered_ping_ends_the_connection_after_10_seconds() -> None:
 def test_any_sign_of_life_answers_a_ping(sign: str) -> None:
     machine = session()
     machine.timer(30.0)
-    machine.heard() if sign == "pong" else received(machine, Heartbeat(), now=35.0)
+    machine.pong_received() if sign == "pong" else received(machine, Heartbeat(), now=35.0)
     assert machine.timer(40.0) == []
 
 

@@ -83,10 +83,10 @@ async def test_gateways_and_rest_ask_the_ingest_of_their_own_process_unless_othe
     alone = await _assembled(_settings(tmp_path, *together, ingest=()))
     assert alone.engines.remote is None
     assert alone.roles.gateway is not None
-    assert alone.roles.gateway._services.durability is alone.roles.ingest
+    assert alone.roles.gateway._context.durability is alone.roles.ingest
     named = await _assembled(_settings(tmp_path, *together))
     assert named.roles.gateway is not None
-    assert named.roles.gateway._services.durability is named.engines.remote
+    assert named.roles.gateway._context.durability is named.engines.remote
 
 
 async def test_all_roles_on_shared_engines_run_in_one_process_without_a_port_for_others(tmp_path: Path) -> None:

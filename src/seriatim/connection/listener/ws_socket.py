@@ -181,7 +181,7 @@ class WebSocket(asyncio.Protocol):
         if opcode is _TEXT and event.fin:
             self._text(bytes(event.data))
         elif opcode is _PONG:
-            connection.ponged()
+            connection.pong_received()
         elif opcode is _BINARY:
             self._fail(1003, "text frames only")
             self._lost()

@@ -1,4 +1,4 @@
-"""The acks of one connection: per chat the highest wins, one call at a time, repeated until it is stored."""
+"""The acks of one connection: per chat the highest counts, one call at a time, repeated until it is stored."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from seriatim.protocol.server_session import echo
 
 
 class Acks:
-    """`admit`: takes a place in the inbound queue. `done` gives it back. `refused`: the client must be told."""
+    """`admit` takes a place in the inbound queue, `done` gives it back. `refused` sends an error to the client."""
 
     def __init__(
         self,
         user_id: str,
-        chats: ChatDelivery,
-        services: GatewayContext,
+        delivery: ChatDelivery,
+        context: GatewayContext,
         *,
         tasks: TaskGroup,
         admit: Callable[[Echo], bool],
@@ -28,38 +28,38 @@ class Acks:
         refused: Callable[[SeriatimError, Echo], None],
     ) -> None:
         self._user_id = user_id
-        self._chats = chats
-        self._services = services
+        self._delivery = delivery
+        self._context = context
         self._tasks = tasks
         self._admit = admit
         self._done = done
         self._refused = refused
-        self._wanted: dict[str, int] = {}  # chats with a call in flight, and how far they shall be acknowledged
+        self._wanted: dict[str, int] = {}  # chats with a call in progress, and the sequence to acknowledge
 
     def acknowledge(self, ack: Ack) -> None:
-        """An ack of a chat that was not synced here moves nothing; an outsider is told so all the same."""
-        cursor = self._chats.cursor(ack.chat_id)
-        wanted = 0 if cursor is None else cursor.known(ack.last_acked_sequence)
+        """An ack of a chat that is not synced here moves nothing, but a user who is no member still gets the error."""
+        cursor = self._delivery.cursor(ack.chat_id)
+        wanted = 0 if cursor is None else cursor.clamp_to_known(ack.last_acked_sequence)
         if cursor is not None and wanted <= cursor.acked:
             return
         if ack.chat_id in self._wanted:
             self._wanted[ack.chat_id] = max(self._wanted[ack.chat_id], wanted)
         elif self._admit(echo(ack)):
             self._wanted[ack.chat_id] = wanted
-            self._tasks.start(self._pass_on(ack))
+            self._tasks.start(self._store(ack))
 
-    async def _pass_on(self, ack: Ack) -> None:
-        """Until it is stored, for the client does not repeat an ack of its own accord while it stays connected.
+    async def _store(self, ack: Ack) -> None:
+        """Repeats until the ack is stored: a connected client does not repeat an ack by itself.
 
-        What counts now is what was sent by now. The rest of the ack counts when a gap that is open has been filled.
+        Only what was sent to the client counts. The rest of the ack counts once an open gap has been filled.
         """
         acked, waits, chat_id = -1, 0, ack.chat_id
         try:
             while acked < self._wanted[chat_id]:
-                sequence = self._chats.received_through(chat_id, self._wanted[chat_id])
+                sequence = self._delivery.received_through(chat_id, self._wanted[chat_id])
                 try:
                     if sequence > acked:
-                        await self._services.durability.acknowledge(
+                        await self._context.durability.acknowledge(
                             self._user_id, chat_id, sequence=sequence, timeout_s=limits.PERSIST_DEADLINE_S
                         )
                         self._stored(chat_id, sequence)
@@ -69,7 +69,7 @@ class Acks:
                     self._refused(error, echo(ack))
                     return
                 except SeriatimError:
-                    pass  # as if it had to wait
+                    pass  # retried below
                 waits += 1
                 if waits == limits.ACK_TRIES_MAX:
                     return  # the client's next ack covers this one
@@ -79,5 +79,5 @@ class Acks:
             self._done()
 
     def _stored(self, chat_id: str, sequence: int) -> None:
-        if (cursor := self._chats.cursor(chat_id)) is not None:
+        if (cursor := self._delivery.cursor(chat_id)) is not None:
             cursor.acked = max(cursor.acked, sequence)

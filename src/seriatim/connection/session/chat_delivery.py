@@ -1,8 +1,8 @@
-"""All chats of one connection: puts what arrives in order into the outbound buffer and reads back what did not.
+"""All chats of one connection: puts messages in order into the outbound buffer, and reads back those that are missing.
 
-One fill at a time per chat, FILLS_IN_PROGRESS_MAX per gateway. A chat that was never synced gets pushes as they come
-and is kept account of only while it is owed some that found no room: those are read back from the first one missed.
-The newest messages of a chat that the user has joined lately are read as well, if no push has shown them.
+One fill at a time per chat, FILLS_IN_PROGRESS_MAX per gateway. A chat that was never synced gets pushes as they come;
+it has a cursor only while it is owed pushes that found no room, which are read back from the first one on. The newest
+messages of a chat that the user has joined lately are read as well, if no push has brought them.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from seriatim.protocol.frames import message_frame
 
 
 class ChatDelivery:
-    """`changed`: something waits in `outbound`. `overwhelmed`: a push can neither be sent nor be remembered."""
+    """`changed`: frames were added to `outbound`. `overwhelmed`: there is no room for a push, nor for a cursor."""
 
     def __init__(
         self,
         user_id: str,
         outbound: OutboundBuffer,
-        services: GatewayContext,
+        context: GatewayContext,
         *,
         tasks: TaskGroup,
         watcher: HeadWatcher,
@@ -37,36 +37,36 @@ class ChatDelivery:
     ) -> None:
         self._user_id = user_id
         self._outbound = outbound
-        self._services = services
+        self._context = context
         self._tasks = tasks
         self._watcher = watcher
         self._changed = changed
         self._overwhelmed = overwhelmed
         self._cursors: dict[str, ChatCursor] = {}
-        self._shown: dict[str, int] = {}  # the highest message that a chat which was never synced was sent
-        services.new_chats.watch(user_id, self)
+        self._shown: dict[str, int] = {}  # unsynced chats: the highest sequence that was sent
+        context.new_chat_probe.watch(user_id, self)
 
-    # --- what arrives -------------------------------------------------------------------------------------------------
+    # --- messages in --------------------------------------------------------------------------------------------------
 
     def deliver(self, run: Sequence[PushedMessage]) -> None:
-        """Pushes from fanout. Nearly all are next in line, and leave without being looked at one by one."""
+        """Pushes from fanout. Nearly all are next in order, and are queued as one run."""
         outbound = self._outbound
         waited, at = len(outbound.pushes), 0
         if outbound.has_room(len(run)):
-            at = self._pass_on(run)
-        if at < len(run) and not self._take_in(run[at:]):
+            at = self._deliver_contiguous(run)
+        if at < len(run) and not self._deliver_each(run[at:]):
             self._overwhelmed()
         elif len(outbound.pushes) != waited:
             self._changed()
 
-    def _pass_on(self, run: Sequence[PushedMessage]) -> int:
-        """How many of them it was, from the first on, that only needed to be sent."""
+    def _deliver_contiguous(self, run: Sequence[PushedMessage]) -> int:
+        """Queues as many as are next in order, from the first on; returns how many."""
         at, pushes = 0, self._outbound.pushes
         while at < len(run):
             cursor = self._cursors.get(run[at][0])
             if cursor is None:
                 return at
-            at = cursor.next_run(run, at, pushes)
+            at = cursor.deliver_run(run, at, pushes)
             if at < len(run) and run[at][0] == cursor.chat_id:
                 return at
             if cursor.held:
@@ -75,9 +75,10 @@ class ChatDelivery:
                     return at
         return at
 
-    def _take_in(self, run: Sequence[PushedMessage]) -> bool:
-        """One by one. What waits is looked at when a chat's part of the run is over, for the rest of it may be what is
-        missing. False: a push can neither be sent nor be remembered.
+    def _deliver_each(self, run: Sequence[PushedMessage]) -> bool:
+        """One by one. Gaps are judged at the end of a chat's part of the run: the rest of it may fill them.
+
+        False: no room for a push, nor for a cursor.
         """
         outbound = self._outbound
         cursor: ChatCursor | None = None
@@ -93,13 +94,13 @@ class ChatDelivery:
                     continue
             if not outbound.lagging:
                 if cursor.held:
-                    cursor.pass_own(sequence)
+                    cursor.skip_own(sequence)
                 floor = cursor.delivered
-                if cursor.next_in_line(sequence, prev_sequence):
+                if cursor.deliver_next(sequence, prev_sequence):
                     outbound.push(frame, chat_id, floor)
                     continue
             if cursor.has(sequence):
-                self._services.observe.repeated()
+                self._context.observe.repeated()
             cursor.pushed(sequence, prev_sequence, frame)
             unsettled = True
         if cursor is not None and (unsettled or cursor.held):
@@ -107,13 +108,13 @@ class ChatDelivery:
         return True
 
     def _settle(self, cursor: ChatCursor) -> None:
-        """After a run. What waits is nearly always the connection's own, acknowledged before these pushes came."""
-        cursor.pass_own(cursor.highest + 1)
+        """After a run. Held messages are nearly always the connection's own, acknowledged before these pushes came."""
+        cursor.skip_own(cursor.highest + 1)
         if not cursor.settled:
             self.advance(cursor)
 
     def _deliver_unsynced(self, chat_id: str, sequence: int, frame: bytes) -> bool:
-        """False: it can neither be sent nor be remembered."""
+        """False: no room for the push, nor for a cursor."""
         if self._outbound.push(frame, chat_id, sequence - 1):
             self._note_shown(chat_id, sequence)
             return True
@@ -123,14 +124,14 @@ class ChatDelivery:
         cursor.lag_unsynced(sequence)
         return True
 
-    def own(self, chat_id: str, sequence: int, prev_sequence: int | None) -> None:
-        """The connection's own message was acknowledged to it: no echo will come and none is needed."""
+    def own_stored(self, chat_id: str, sequence: int, prev_sequence: int | None) -> None:
+        """The connection's own message was acknowledged to it: it gets no push of it."""
         cursor = self._cursors.get(chat_id)
         if cursor is None:
             if self._shown.get(chat_id, 0) == sequence - 1:
                 self._note_shown(chat_id, sequence)
             return
-        if cursor.own(sequence, prev_sequence):
+        if cursor.own_stored(sequence, prev_sequence):
             if cursor.highest > sequence:
                 self.advance(cursor)
         elif not (cursor.filling and cursor.waits_for(prev_sequence)):
@@ -145,8 +146,8 @@ class ChatDelivery:
         return [chat_id for chat_id in chat_ids if chat_id not in self._cursors]
 
     def joined(self, chat_id: str, head: int) -> None:
-        """A chat of which the client may not know. It is owed what no push has shown, the newest NEW_CHATS_SLOTS_MAX of
-        it at most: a client that keeps cursors asks for the rest.
+        """A chat that the client may not know. It is owed what no push has brought, at most the newest
+        NEW_CHATS_SLOTS_MAX slots: a client that keeps cursors syncs the rest.
         """
         shown = self._shown.get(chat_id, 0)
         if head <= shown or chat_id in self._cursors or len(self._cursors) >= limits.CHATS_PER_CONNECTION_MAX:
@@ -161,14 +162,14 @@ class ChatDelivery:
             if cursor.drained():
                 self.advance(cursor, at_once=True)
 
-    # --- what leaves --------------------------------------------------------------------------------------------------
+    # --- messages out, and fills --------------------------------------------------------------------------------------
 
     def advance(self, cursor: ChatCursor, *, at_once: bool = False) -> None:
-        """Sends what is contiguous; starts a fill if something is missing, after a moment for it to arrive unasked."""
+        """Queues what is contiguous. If messages are missing, starts a fill: `at_once`, or after GAP_WAIT_S."""
         outbound = self._outbound
         while not outbound.lagging:
             floor = cursor.delivered
-            held = cursor.take()
+            held = cursor.take_next()
             if held is None:
                 break
             if held.frame is not None:
@@ -182,7 +183,7 @@ class ChatDelivery:
                 if at_once:
                     self._tasks.start(self._fill(cursor))
                 else:
-                    self._services.gaps.wait(partial(self._gap, cursor, cursor.delivered))
+                    self._context.gap_timer.check_later(partial(self._check_gap, cursor, cursor.delivered))
         elif cursor.phase is CursorPhase.LIVE and not cursor.synced:
             self._note_shown(cursor.chat_id, cursor.delivered)
             self.forget(cursor)
@@ -190,18 +191,18 @@ class ChatDelivery:
             cursor.drained()  # a sync failed after the buffer had drained
             self.advance(cursor, at_once=True)
 
-    def _gap(self, cursor: ChatCursor, delivered: int) -> None:
-        """A moment ago something was missing above `delivered`."""
+    def _check_gap(self, cursor: ChatCursor, delivered: int) -> None:
+        """GAP_WAIT_S after messages were missing above `delivered`."""
         if not cursor.behind:
             cursor.filling = False
         elif cursor.delivered > delivered:
-            # That gap closed by itself. What is missing now is younger, and may be on its way as well.
-            self._services.gaps.wait(partial(self._gap, cursor, cursor.delivered))
+            # That gap has closed by itself. The one that is open now is newer, and may close as well.
+            self._context.gap_timer.check_later(partial(self._check_gap, cursor, cursor.delivered))
         else:
             self._tasks.start(self._fill(cursor))
 
     async def _fill(self, cursor: ChatCursor) -> None:
-        """Reads page after page until nothing is missing, or what is missing may arrive by itself."""
+        """Reads page after page until nothing is missing, or pushes arrive again."""
         retry_s = limits.FILL_RETRY_S
         try:
             while cursor.behind:
@@ -220,13 +221,13 @@ class ChatDelivery:
             self.advance(cursor)
 
     async def _fill_once(self, cursor: ChatCursor) -> None:
-        """Reads one page and sends it, unless the client has begun a sync of its own meanwhile."""
-        async with self._services.fill_slots:
+        """Reads one page and queues it, unless the client has begun a sync of its own meanwhile."""
+        async with self._context.fill_slots:
             if not cursor.behind:
                 return
             epoch = cursor.epoch
             try:
-                page = await self._services.durability.read(
+                page = await self._context.durability.read(
                     self._user_id,
                     cursor.chat_id,
                     after=cursor.delivered,
@@ -235,81 +236,81 @@ class ChatDelivery:
                 )
             except NotAMember:
                 if cursor.epoch == epoch:
-                    self._removed(cursor)
+                    self._membership_lost(cursor)
                 return
             except SeriatimError as error:
-                self._services.observe.fill_failed(error.code)
+                self._context.observe.fill_failed(error.code)
                 return
         if cursor.epoch == epoch and cursor.behind:
-            self._services.observe.filled(len(page.messages))
+            self._context.observe.filled(len(page.messages))
             cursor.filled(_frames(page), page.through)
             self.advance(cursor)
 
-    def _removed(self, cursor: ChatCursor) -> None:
-        """The user is no member now, but may be again: a synced chat then goes on from where it stood, missing nothing.
+    def _membership_lost(self, cursor: ChatCursor) -> None:
+        """The user may become a member again: a synced chat then goes on from its cursor and misses nothing.
 
-        Forgetting would be a loss: the client counts the chat as synced and was not told otherwise.
+        To forget the cursor would lose messages: the client still counts the chat as synced.
         """
         if cursor.synced:
-            cursor.stand_still()
+            cursor.reset_to_delivered()
         else:
             self.forget(cursor)
 
     # --- syncing and acknowledging ------------------------------------------------------------------------------------
 
     def begin_sync(self, chat_id: str) -> ChatCursor:
-        """The chat's cursor, a new one if need be."""
+        """The chat's cursor; a new one if it has none."""
         cursor = self._cursors.get(chat_id)
         if cursor is None:
             if len(self._cursors) >= limits.CHATS_PER_CONNECTION_MAX:
                 raise ServerBusy("too many chats are open on this connection", retry_after_seconds=60)
             self._cursors[chat_id] = cursor = ChatCursor(chat_id)
-        self._services.probe.watch(chat_id, self._watcher)
+        self._context.head_probe.watch(chat_id, self._watcher)
         self._shown.pop(chat_id, None)
         return cursor
 
-    def sync_failed(self, cursor: ChatCursor, epoch: int, *, gone: bool) -> None:
-        """`gone`: the user may not read this chat, so what an earlier sync promised is void too."""
+    def sync_failed(self, cursor: ChatCursor, epoch: int, *, not_a_member: bool) -> None:
+        """`not_a_member`: the user may not read this chat, so an earlier sync of it is void too."""
         if not cursor.sync_failed(epoch):
             return
-        if gone or cursor.phase is CursorPhase.UNSYNCED:
+        if not_a_member or cursor.phase is CursorPhase.UNSYNCED:
             self.forget(cursor)
         else:
             self.advance(cursor)
 
     def forget(self, cursor: ChatCursor) -> None:
-        """No promise is kept about this chat any more, until the client syncs it again."""
+        """The chat counts as unsynced until the client syncs it again."""
         cursor.abandon()
         if self._cursors.get(cursor.chat_id) is cursor:
             del self._cursors[cursor.chat_id]
-            self._services.probe.unwatch(cursor.chat_id, self._watcher)
+            self._context.head_probe.unwatch(cursor.chat_id, self._watcher)
 
     def received_through(self, chat_id: str, sequence: int) -> int:
-        """How much of an ack counts; 0 for nothing. What still waits in the buffer was not received."""
+        """How much of an ack counts; 0: nothing. Messages that are still in the buffer were not received."""
         cursor = self._cursors.get(chat_id)
         if cursor is None:
             return 0
-        clamped = cursor.clamp(sequence)
+        clamped = cursor.clamp_to_delivered(sequence)
         floor = self._outbound.floor(chat_id)
         return clamped if floor is None else min(clamped, floor)
 
     def cursor(self, chat_id: str) -> ChatCursor | None:
         return self._cursors.get(chat_id)
 
-    def hints(self) -> dict[str, int]:
-        """Where to sync from, for each chat that is owed something."""
-        hints = self._outbound.hints()
+    def sync_hints(self) -> dict[str, int]:
+        """The sequence to sync from, for each chat with unsent messages."""
+        sync_hints = self._outbound.sync_hints()
         for chat_id, cursor in self._cursors.items():
             if cursor.owes:
-                hints.setdefault(chat_id, cursor.delivered)
-        return hints
+                sync_hints.setdefault(chat_id, cursor.delivered)
+        return sync_hints
 
     def _note_shown(self, chat_id: str, sequence: int) -> None:
         if chat_id in self._shown or len(self._shown) < limits.CHATS_PER_CONNECTION_MAX:
             self._shown[chat_id] = max(sequence, self._shown.get(chat_id, 0))
 
     def forget_all(self) -> None:
-        self._services.new_chats.unwatch(self._user_id, self)
+        self._context.new_chat_probe.unwatch(self._user_id, self)
         for cursor in list(self._cursors.values()):
             self.forget(cursor)
 

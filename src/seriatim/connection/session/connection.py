@@ -1,6 +1,6 @@
-"""One client's connection: its session decides, this performs. The socket is handed in; its owner reports events.
+"""One client's connection: the `ServerSession` decides, the connection performs its actions.
 
-Frames bound for the socket in one turn of the loop leave in one write. One timer serves all that depends on time.
+All frames of one turn of the loop leave in one write. One timer serves all deadlines.
 """
 
 import asyncio
@@ -49,9 +49,9 @@ from seriatim.protocol.server_session import (
 
 
 class Connection:
-    """`ended` is called once, when nothing more will leave: with the reason if the server closed, else None.
+    """`ended` is called once, when no more frame will be written: with the reason if the server closed, else None.
 
-    `arrival` numbers the connections of a gateway in the order in which they came.
+    `arrival` numbers the connections of a gateway in the order of `Gateway.accept`.
     """
 
     def __init__(
@@ -59,19 +59,19 @@ class Connection:
         connection_id: str,
         identity: ClientIdentity,
         socket: Socket,
-        services: GatewayContext,
+        context: GatewayContext,
         *,
         arrival: int,
         ended: "Callable[[Connection, CloseReason | None], None]",
     ) -> None:
-        now, clock = services.clock.monotonic(), services.clock
+        now, clock = context.clock.monotonic(), context.clock
         self.connection_id = connection_id
         self.identity = identity
         self.connected_at_ms = clock.now_ms()
         self.arrival = arrival
         self.closed = False
         self._socket = socket
-        self._services = services
+        self._context = context
         self._ended = ended
         self._greeted = False
         self._session = ServerSession(
@@ -83,20 +83,20 @@ class Connection:
         )
         self._inbound = InboundQueue()
         self._outbound = OutboundBuffer()
-        self._tasks = TaskGroup(services.tasks)
+        self._tasks = TaskGroup(context.tasks)
         user_id = identity.user_id
-        self._chats = ChatDelivery(
+        self._delivery = ChatDelivery(
             user_id,
             self._outbound,
-            services,
+            context,
             tasks=self._tasks,
             watcher=self,
-            changed=self._wake,
+            changed=self._schedule_flush,
             overwhelmed=partial(self.close, CloseReason.LOAD_SHEDDING),
         )
         self._sends = Sends(
-            self._chats,
-            services,
+            self._delivery,
+            context,
             inbound=self._inbound,
             answered=self._answer_request,
             refused=self._refuse_request,
@@ -104,66 +104,71 @@ class Connection:
             flooded=partial(self.close, CloseReason.RATE_LIMITED),
         )
         self._syncs = Syncs(
-            user_id, self._chats, services, tasks=self._tasks, answered=self._batch, refused=self._refuse_request
+            user_id,
+            self._delivery,
+            context,
+            tasks=self._tasks,
+            answered=self._queue_batch,
+            refused=self._refuse_request,
         )
         self._acks = Acks(
             user_id,
-            self._chats,
-            services,
+            self._delivery,
+            context,
             tasks=self._tasks,
             admit=self._admit,
             done=self._acknowledged,
             refused=self._reject,
         )
-        self._flushes = False
+        self._flush_scheduled = False
         self._timer_handle: asyncio.TimerHandle | None = None
-        self._arm()
+        self._set_timer()
 
-    # --- the socket reports -------------------------------------------------------------------------------------------
+    # --- the socket calls ---------------------------------------------------------------------------------------------
 
     def received(self, text: str | bytes) -> None:
-        now = self._services.clock.monotonic()
+        now = self._context.clock.monotonic()
         self._perform(self._session.received(text, now), now)
 
-    def ponged(self) -> None:
-        self._session.heard()
+    def pong_received(self) -> None:
+        self._session.pong_received()
 
     def writable(self) -> None:
-        """There is room again."""
-        self._wake()
+        """The socket's write buffer has room again."""
+        self._schedule_flush()
 
     def lost(self) -> None:
-        """The socket is gone. What was not sent is owed no longer: the client syncs when it comes back."""
+        """The socket has closed. Unsent messages are dropped: the client syncs when it reconnects."""
         self._end(None)
 
-    # --- the gateway asks ---------------------------------------------------------------------------------------------
+    # --- the gateway calls --------------------------------------------------------------------------------------------
 
     def greet(self) -> None:
-        """The connection is registered: the greeting leaves first, then what waited for it."""
+        """The connection is registered: the greeting leaves first, then the frames that waited for it."""
         if self.closed or self._greeted:
             return
         self._greeted = True
-        clock = self._services.clock
+        clock = self._context.clock
         greeting = ConnectionEstablished(
             connection_id=self.connection_id,
             user_id=self.identity.user_id,
             device_id=self.identity.device_id,
             server_time=iso(clock.now_ms()),
-            gateway_id=self._services.gateway_id,
+            gateway_id=self._context.gateway_id,
         )
         self._outbound.greet(encode(greeting))
         self._perform(self._session.greeted(now := clock.monotonic()), now)
-        self._wake()
+        self._schedule_flush()
 
     def deliver(self, run: Sequence[PushedMessage]) -> None:
-        """Pushes, in the order in which they came, encoded once for all who get them."""
+        """Pushes in the order in which they came, each encoded once for all its connections."""
         if self._session.phase in _TAKES_PUSHES:
-            self._chats.deliver(run)
+            self._delivery.deliver(run)
 
     def head(self, chat_id: str, sequence: int) -> None:
-        """The chat is published up to here: what is missing is read back."""
+        """The chat is published up to here: missing messages are read back."""
         if self._session.phase is SessionPhase.OPEN:
-            self._chats.head(chat_id, sequence)
+            self._delivery.head(chat_id, sequence)
 
     def drain(self, reconnect_delay_ms: int) -> None:
         """Announces the shutdown. Requests that were accepted are answered, then the connection closes."""
@@ -177,24 +182,24 @@ class Connection:
             self._answer(closing)
 
     def close(self, reason: CloseReason) -> None:
-        """The last frame says why. To a client that does not read, only answers and warnings still go before it."""
+        """The last frame says why. A client that does not read gets only answers and warnings before it."""
         if self.closed:
             return
         if self._session.phase is SessionPhase.DRAINING:
             self._finish(CloseReason.SERVER_SHUTDOWN)
             return
         if not self._greeted:
-            self._outbound.last_words()  # a client that was never greeted gets only the reason
+            self._outbound.take_answers()  # a client that was not greeted gets only the reason
         self._write()
         if reason in (CloseReason.TOKEN_EXPIRED, CloseReason.SESSION_REVOKED):
-            self._services.observe.rejected(_UNAUTHORIZED.code)
-            self._outbound.answer_last(encode(_UNAUTHORIZED))
-        self._outbound.answer_last(encode(self._closing(reason, self._reconnect_delay_ms(reason))))
+            self._context.observe.rejected(_UNAUTHORIZED.code)
+            self._outbound.add_closing(encode(_UNAUTHORIZED))
+        self._outbound.add_closing(encode(self._closing(reason, self._reconnect_delay_ms(reason))))
         self._finish(reason)
 
     @property
     def waiting(self) -> int:
-        """Pushes that the client has not taken yet."""
+        """Pushes that wait for the client to read."""
         return self._outbound.waiting
 
     # --- performing ---------------------------------------------------------------------------------------------------
@@ -211,81 +216,81 @@ class Connection:
                 case RecordAck():
                     self._acks.acknowledge(action.ack)
                 case Reply():
-                    self._services.observe.rejected(action.frame.code)
+                    self._context.observe.rejected(action.frame.code)
                     self._answer(action.frame)
                 case AnswerHeartbeat():
-                    now_ms = self._services.clock.now_ms()
+                    now_ms = self._context.clock.now_ms()
                     self._answer(HeartbeatAck(server_time=iso(now_ms), request_id=action.request_id))
                 case Ping():
                     self._socket.ping()
                 case Close():
                     self.close(action.reason)
                 case _:  # Ignored: mypy reports an action that no case above performs
-                    self._services.observe.unknown_frame(action.type)
+                    self._context.observe.unknown_frame(action.type)
 
     def _sync(self, request: SyncRequest) -> None:
         if self._admit(echo(request)):
             self._syncs.request(request)
 
     def _admit(self, to: Echo) -> bool:
-        """Takes a place in the inbound queue, or says that it is full."""
-        if self._inbound.admit(self._services.clock.monotonic()):
+        """Takes a place in the inbound queue, or answers that it is full."""
+        if self._inbound.admit(self._context.clock.monotonic()):
             return True
         self._reject(busy(), to)
         return False
 
     def _acknowledged(self) -> None:
         self._inbound.release()
-        self._wake()
+        self._schedule_flush()
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
     def _reject(self, error: SeriatimError, to: Echo) -> None:
         """Answers a request that was never accepted."""
-        self._services.observe.rejected(error.code)
+        self._context.observe.rejected(error.code)
         self._answer(error_frame(error, to))
 
     def _refuse_request(self, error: SeriatimError, to: Echo) -> None:
         """Answers a request that was accepted, with an error."""
-        self._services.observe.rejected(error.code)
+        self._context.observe.rejected(error.code)
         self._answer_request(error_frame(error, to))
 
     def _answer(self, frame: ServerFrame) -> None:
         self._answer_request(frame, request=False)
 
     def _answer_request(self, frame: ServerFrame, *, request: bool = True) -> None:
-        """Answers a request that was accepted: its place in the queue is free once this has left."""
+        """Answers an accepted request: its place in the inbound queue is free once the answer has left."""
         if self.closed:
             return
         if not self._outbound.answer(encode(frame), request=request):
-            self.close(CloseReason.LOAD_SHEDDING)  # it asks and does not read
-        elif not self._flushes:
-            self._wake()
+            self.close(CloseReason.LOAD_SHEDDING)  # it sends requests and does not read the answers
+        elif not self._flush_scheduled:
+            self._schedule_flush()
 
-    def _batch(self, frame: bytes) -> None:
+    def _queue_batch(self, frame: bytes) -> None:
         self._outbound.batch(frame)
-        self._wake()
+        self._schedule_flush()
 
-    def _wake(self) -> None:
+    def _schedule_flush(self) -> None:
         """One flush per turn of the loop, after everything that happens in it."""
-        if not self._flushes and not self.closed:
-            self._flushes = True
-            self._services.turn_end.call(self._flush)
+        if not self._flush_scheduled and not self.closed:
+            self._flush_scheduled = True
+            self._context.flush_scheduler.schedule(self._flush)
 
     def _flush(self) -> None:
-        self._flushes = False
+        self._flush_scheduled = False
         self._write()
         if self.closed:
             return
         outbound = self._outbound
-        if outbound.uneasy and self._greeted:
-            pressure = outbound.assess(self._services.clock.monotonic())
+        if outbound.needs_assessment and self._greeted:
+            pressure = outbound.assess(self._context.clock.monotonic())
             if pressure is not None:
-                self._pressed(pressure)
+                self._handle_pressure(pressure)
         if self._session.phase is _DRAINING and outbound.idle and not self._inbound.in_progress:
             self._finish(CloseReason.SERVER_SHUTDOWN)
         else:
-            self._arm()
+            self._set_timer()
 
     def _write(self) -> None:
         outbound, socket = self._outbound, self._socket
@@ -301,26 +306,26 @@ class Connection:
             elif chunk.last:
                 return
 
-    def _pressed(self, pressure: Pressure) -> None:
+    def _handle_pressure(self, pressure: Pressure) -> None:
         match pressure:
             case Pressure.WARNED:
-                self._services.observe.buffer_high(self._outbound.waiting)
+                self._context.observe.buffer_high(self._outbound.waiting)
             case Pressure.CRITICAL:
-                self._services.observe.slow_consumer()
+                self._context.observe.slow_consumer()
                 self._warn(_slow_consumer(self._outbound.waiting))
             case Pressure.RECOVERED:
-                self._chats.drained()
+                self._delivery.drained()
 
     def _warn(self, frame: ErrorFrame) -> None:
-        """Handed to the socket even if it is full: once per episode, and the grace period counts from here."""
-        self._services.observe.rejected(frame.code)
+        """Written even to a full socket: the grace period counts from here. Once per period."""
+        self._context.observe.rejected(frame.code)
         self._socket.write((encode(frame),))
 
     # --- time ---------------------------------------------------------------------------------------------------------
 
-    def _arm(self) -> None:
+    def _set_timer(self) -> None:
         if self._timer_handle is not None and self._inbound.full_since is None and self._outbound.close_at is None:
-            return  # the session's own times only move away, except in `_timer`, which has no handle then
+            return  # the session's own times only get later, except in `_timer`, which has no handle then
         shed_at, close_at = self._inbound.shed_at(), self._outbound.close_at
         at = self._session.next_timer()
         for other in (shed_at, close_at):
@@ -328,13 +333,13 @@ class Connection:
                 at = other
         if self._timer_handle is not None:
             if self._timer_handle.when() <= at:
-                return  # it fires early enough, and looks again
+                return  # it fires early enough, and is set again then
             self._timer_handle.cancel()
         self._timer_handle = asyncio.get_running_loop().call_at(at, self._timer)
 
     def _timer(self) -> None:
         self._timer_handle = None
-        now = self._services.clock.monotonic()
+        now = self._context.clock.monotonic()
         shed_at, close_at = self._inbound.shed_at(), self._outbound.close_at
         if close_at is not None and now >= close_at:
             self.close(CloseReason.SLOW_CONSUMER)
@@ -343,7 +348,7 @@ class Connection:
         else:
             self._perform(self._session.timer(now), now)
         if not self.closed:
-            self._arm()
+            self._set_timer()
 
     # --- closing ------------------------------------------------------------------------------------------------------
 
@@ -352,17 +357,17 @@ class Connection:
             reason=reason.value,
             reconnect_allowed=reason.reconnect_allowed,
             reconnect_delay_ms=reconnect_delay_ms,
-            sync_from_sequence=self._chats.hints() or UNSET,
+            sync_from_sequence=self._delivery.sync_hints() or UNSET,
         )
 
     def _reconnect_delay_ms(self, reason: CloseReason) -> int | UnsetType:
-        """Whatever may hit many clients at once must not bring them all back at once."""
+        """Reasons that close many connections at once must not bring all clients back at once."""
         if reason in (CloseReason.SERVER_SHUTDOWN, CloseReason.UPSTREAM_FAILURE, CloseReason.LOAD_SHEDDING):
-            return int(limits.DRAIN_RECONNECT_SPREAD_MS * self._services.clock.random())
+            return int(limits.DRAIN_RECONNECT_SPREAD_MS * self._context.clock.random())
         return UNSET
 
     def _finish(self, reason: CloseReason) -> None:
-        if frames := self._outbound.last_words():
+        if frames := self._outbound.take_answers():
             self._socket.write(frames)
         self._socket.close(reason.code, reason.value)
         self._end(reason)
@@ -375,11 +380,11 @@ class Connection:
         if self._timer_handle is not None:
             self._timer_handle.cancel()
         self._tasks.cancel()
-        self._chats.forget_all()
+        self._delivery.forget_all()
         self._ended(self, reason)
 
 
-# A member of an enum costs ten times as much by way of its class, and every push and every write asks.
+# Read once: a member of an enum costs ten times as much by way of its class, and every push and write compares.
 _DRAINING, _TAKES_PUSHES = SessionPhase.DRAINING, (SessionPhase.GREETING, SessionPhase.OPEN)
 
 _UNAUTHORIZED = ErrorFrame(

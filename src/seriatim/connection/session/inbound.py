@@ -1,10 +1,10 @@
-"""The requests of one connection that are not answered yet. Full: SERVER_BUSY; full for long: the connection goes."""
+"""The unanswered requests of one connection. Full: SERVER_BUSY; full for INBOUND_FULL_S: the connection closes."""
 
 from seriatim.domain import limits
 
 
 class InboundQueue:
-    """A request is in progress until its answer was handed to the socket, so that unread answers count too."""
+    """A request is in progress until its answer is written to the socket, so unread answers count too."""
 
     __slots__ = ("full_since", "in_progress")
 
@@ -26,5 +26,5 @@ class InboundQueue:
             self.full_since = None
 
     def shed_at(self) -> float | None:
-        """When the queue will have been full for too long to be a burst."""
+        """When the queue will have been full for INBOUND_FULL_S; None while it is not full."""
         return None if self.full_since is None else self.full_since + limits.INBOUND_FULL_S

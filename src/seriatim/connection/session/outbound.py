@@ -1,7 +1,7 @@
-"""What waits to leave on one socket: answers first, then batches, then at most OUTBOUND_FRAMES_MAX pushes.
+"""The frames that wait for one socket: answers first, then batches, then at most OUTBOUND_FRAMES_MAX pushes.
 
-Nothing is dropped in silence: a push that finds no room is refused to its caller, who reads it back later, and what
-has not left at the close is named in the hints.
+Nothing is dropped in silence: `push` refuses a push that finds no room, and its caller reads the message back later;
+`sync_hints` names the messages that have not left at the close.
 """
 
 from collections import deque
@@ -13,19 +13,19 @@ import msgspec
 from seriatim.connection.session.chat_cursor import QueuedPush
 from seriatim.domain import limits
 
-FEW_FRAMES = 256  # leave without being counted one by one
+FEW_FRAMES = 256  # at most so many are measured and written at once
 
 _frame = itemgetter(0)
 
 
 class Pressure(Enum):
     WARNED = "warned"
-    CRITICAL = "critical"  # tell the client; the grace period begins
-    RECOVERED = "recovered"  # below the warning mark again; what was refused may be read back
+    CRITICAL = "critical"  # the client is warned; the grace period begins
+    RECOVERED = "recovered"  # below the warning mark again; refused pushes may be read back
 
 
 class OutboundChunk(msgspec.Struct, frozen=True, gc=False):
-    """Frames to write now, and how many answers to requests and batches are among them. `last`: nothing else waits."""
+    """Frames to write now, and how many of them answer requests or are batches. `last`: nothing else waits."""
 
     frames: list[bytes]
     answers: int
@@ -36,17 +36,27 @@ class OutboundChunk(msgspec.Struct, frozen=True, gc=False):
 class OutboundBuffer:
     """`lagging`: the buffer was full and has not drained below the warning mark since; pushes are refused."""
 
-    __slots__ = ("_answers", "_batches", "_closing", "_lane", "_warned", "close_at", "lagging", "pushes", "uneasy")
+    __slots__ = (
+        "_answer_frames",
+        "_answers",
+        "_batches",
+        "_closing",
+        "_warned",
+        "close_at",
+        "lagging",
+        "needs_assessment",
+        "pushes",
+    )
 
     def __init__(self) -> None:
-        self._lane: list[bytes] = []
+        self._answer_frames: list[bytes] = []
         self._answers = 0
         self._batches: deque[bytes] = deque()
         self.pushes: deque[QueuedPush] = deque()
         self._warned = False
         self._closing = False
         self.lagging = False
-        self.uneasy = False  # there may be something to assess
+        self.needs_assessment = False  # `assess` may have a change to report
         self.close_at: float | None = None  # the end of the grace period, while one runs
 
     def push(self, frame: bytes, chat_id: str, floor: int) -> bool:
@@ -55,25 +65,25 @@ class OutboundBuffer:
             return False
         self.pushes.append((frame, chat_id, floor))
         if len(self.pushes) >= limits.OUTBOUND_WARN_FRAMES:
-            self.uneasy = True
+            self.needs_assessment = True
             self.lagging = len(self.pushes) >= limits.OUTBOUND_FRAMES_MAX
         return True
 
     def has_room(self, count: int) -> bool:
-        """So many more pushes are nothing to worry about: they may be put into `pushes` as they are."""
+        """So many more pushes stay below the warning mark: the caller may append them to `pushes` itself."""
         return not self.lagging and len(self.pushes) + count < limits.OUTBOUND_WARN_FRAMES
 
     def answer(self, frame: bytes, *, request: bool) -> bool:
-        """Overtakes pushes. `request`: an accepted one is in progress until this leaves. False: the lane is full."""
-        if len(self._lane) >= limits.PRIORITY_FRAMES_MAX:
+        """Overtakes pushes. `request`: answers an accepted request. False: no room for another answer."""
+        if len(self._answer_frames) >= limits.PRIORITY_FRAMES_MAX:
             return False
-        self._lane.append(frame)
+        self._answer_frames.append(frame)
         self._answers += request
         return True
 
     def greet(self, frame: bytes) -> None:
-        """The first frame of all, whatever came before it."""
-        self._lane.insert(0, frame)
+        """Before all other answers."""
+        self._answer_frames.insert(0, frame)
 
     def batch(self, frame: bytes) -> None:
         """Bounded by SYNCS_IN_PROGRESS_MAX. After the answers, for it is large; before the pushes that follow it."""
@@ -81,10 +91,10 @@ class OutboundBuffer:
 
     def take(self, bytes_max: int) -> OutboundChunk | None:
         """The next frames in order, about `bytes_max` of them; None when nothing waits."""
-        frames, answers, batches, pushes = self._lane, self._answers, 0, self.pushes
+        frames, answers, batches, pushes = self._answer_frames, self._answers, 0, self.pushes
         if not (frames or pushes or self._batches):
             return None
-        self._lane, self._answers = [], 0
+        self._answer_frames, self._answers = [], 0
         if len(pushes) <= FEW_FRAMES and not self._batches:
             everything = [*frames, *map(_frame, pushes)]
             if sum(map(len, everything)) < bytes_max:
@@ -101,12 +111,12 @@ class OutboundBuffer:
         return OutboundChunk(frames, answers, batches, not (pushes or self._batches))
 
     def assess(self, now: float) -> Pressure | None:
-        """Looks at the buffer after a write: has the client's state changed?"""
+        """To be called after a write: the change since the last call, if any."""
         waiting = len(self.pushes)
         if self._closing:
             return None
         if waiting < limits.OUTBOUND_WARN_FRAMES:
-            self.uneasy = False
+            self.needs_assessment = False
             if not (self._warned or self.lagging):
                 return None
             self._warned, self.lagging, self.close_at = False, False, None
@@ -119,16 +129,16 @@ class OutboundBuffer:
             return Pressure.WARNED
         return None
 
-    def answer_last(self, frame: bytes) -> None:
-        """The closing itself, for which there is always room."""
-        self._lane.append(frame)
+    def add_closing(self, frame: bytes) -> None:
+        """There is always room for the closing frame."""
+        self._answer_frames.append(frame)
 
-    def last_words(self) -> list[bytes]:
-        """What still goes out to a client that does not read: answers and warnings."""
-        frames, self._lane, self._answers = self._lane, [], 0
+    def take_answers(self) -> list[bytes]:
+        """Answers and warnings, which a client that does not read still gets at the close."""
+        frames, self._answer_frames, self._answers = self._answer_frames, [], 0
         return frames
 
-    def hints(self) -> dict[str, int]:
+    def sync_hints(self) -> dict[str, int]:
         """Per chat the sequence to sync from, because something after it has not left."""
         found: dict[str, int] = {}
         for _, chat_id, floor in self.pushes:
@@ -136,18 +146,18 @@ class OutboundBuffer:
         return found
 
     def floor(self, chat_id: str) -> int | None:
-        """As `hints`, for one chat; None when everything has left."""
+        """As `sync_hints`, for one chat; None when everything of it has left."""
         return next((floor for _, each, floor in self.pushes if each == chat_id), None)
 
     def refuse_pushes(self) -> None:
-        """After the closing was announced none may follow; `hints` named those that waited."""
+        """After the closing frame no push may follow; `sync_hints` has named those that waited."""
         self.pushes.clear()
         self.lagging = self._closing = True
         self.close_at = None
 
     @property
     def idle(self) -> bool:
-        return not (self._lane or self._batches or self.pushes)
+        return not (self._answer_frames or self._batches or self.pushes)
 
     @property
     def waiting(self) -> int:

@@ -1,5 +1,6 @@
-"""The sends of one connection, in the order of arrival: rate, then queue, then durability."""
+"""The sends of one connection, in the order of arrival: rate limit, then inbound queue, then durability."""
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -8,12 +9,12 @@ from msgspec import UNSET
 from seriatim.connection.gateway_context import GatewayContext
 from seriatim.connection.session.chat_delivery import ChatDelivery
 from seriatim.connection.session.inbound import InboundQueue
-from seriatim.connection.session.rate import SendRate
 from seriatim.domain import limits
-from seriatim.domain.errors import BreakerOpen, SeriatimError
+from seriatim.domain.errors import BreakerOpen, RateLimited, SeriatimError
 from seriatim.domain.message import Receipt
 from seriatim.protocol.codec import Echo
 from seriatim.protocol.frames import MessageAck
+from seriatim.protocol.rate_window import RateWindow
 from seriatim.protocol.server_session import Submit, busy
 
 
@@ -22,8 +23,8 @@ class Sends:
 
     def __init__(
         self,
-        chats: ChatDelivery,
-        services: GatewayContext,
+        delivery: ChatDelivery,
+        context: GatewayContext,
         *,
         inbound: InboundQueue,
         answered: Callable[[MessageAck], None],
@@ -31,18 +32,18 @@ class Sends:
         rejected: Callable[[SeriatimError, Echo], None],
         flooded: Callable[[], None],
     ) -> None:
-        self._chats = chats
-        self._services = services
+        self._delivery = delivery
+        self._context = context
         self._inbound = inbound
         self._answered = answered
         self._refused = refused
         self._rejected = rejected
         self._flooded = flooded
-        self._rate = SendRate(services.clock.monotonic())
+        self._rate = SendRate(context.clock.monotonic())
 
     def submit(self, send: Submit, now: float) -> None:
-        """Nothing here waits, so one connection's drafts reach durability in the order in which they came."""
-        services = self._services
+        """Nothing here awaits, so the drafts of one connection reach durability in the order in which they came."""
+        context = self._context
         limited = self._rate.take(now)
         if limited is not None:
             self._rejected(limited, send.echo)
@@ -51,14 +52,14 @@ class Sends:
         elif not self._inbound.admit(now):
             self._rejected(busy(), send.echo)
         else:
-            services.durability.submit(
+            context.durability.submit(
                 send.draft, deadline=now + limits.PERSIST_DEADLINE_S, answer=partial(self._submitted, send)
             )
 
     def _submitted(self, send: Submit, outcome: Receipt | SeriatimError) -> None:
         if isinstance(outcome, SeriatimError):
             if isinstance(outcome, BreakerOpen):
-                self._services.breakers.heard(outcome)
+                self._context.breakers.record(outcome)
             self._refused(outcome, send.echo)
             return
         draft = send.draft
@@ -73,4 +74,32 @@ class Sends:
             request_id=send.request_id,
         )
         self._answered(ack)
-        self._chats.own(draft.chat_id, outcome.sequence, outcome.prev_sequence)
+        self._delivery.own_stored(draft.chat_id, outcome.sequence, outcome.prev_sequence)
+
+
+class SendRate:
+    """A token bucket: full at first; each send takes one token, SEND_RATE_PER_S tokens come back per second."""
+
+    __slots__ = ("_at", "_rejections", "_tokens")
+
+    def __init__(self, now: float) -> None:
+        self._tokens = float(limits.SEND_BURST_MAX)
+        self._at = now
+        self._rejections: RateWindow | None = None  # made at the first rejection
+
+    def take(self, now: float) -> RateLimited | None:
+        """None: allowed. Otherwise the error to answer with."""
+        tokens = self._tokens + (now - self._at) * limits.SEND_RATE_PER_S
+        self._at = now
+        if tokens >= 1:
+            self._tokens = (tokens if tokens < limits.SEND_BURST_MAX else limits.SEND_BURST_MAX) - 1
+            return None
+        self._tokens = tokens
+        wait = math.ceil((1 - tokens) / limits.SEND_RATE_PER_S)
+        return RateLimited("too many messages on this connection", retry_after_seconds=max(1, wait))
+
+    def flooding(self, now: float) -> bool:
+        """Counts a rejection. True: more than RATE_REJECTIONS_MAX in the window, so the client ignores them."""
+        if self._rejections is None:
+            self._rejections = RateWindow(limits.RATE_REJECTIONS_MAX + 1, limits.RATE_REJECTIONS_WINDOW_S)
+        return self._rejections.add(now)

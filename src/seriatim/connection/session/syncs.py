@@ -1,4 +1,4 @@
-"""The sync requests of one connection: SYNCS_IN_PROGRESS_MAX at a time, each until its batch was written."""
+"""The sync requests of one connection: SYNCS_IN_PROGRESS_MAX at a time, each until its batch is written."""
 
 from collections import deque
 from collections.abc import Callable
@@ -14,21 +14,21 @@ from seriatim.protocol.server_session import echo
 
 
 class Syncs:
-    """`answered`: a batch is ready to be written. `refused`: an error answers the request."""
+    """`answered` queues a batch for the socket. `refused` answers the request with an error."""
 
     def __init__(
         self,
         user_id: str,
-        chats: ChatDelivery,
-        services: GatewayContext,
+        delivery: ChatDelivery,
+        context: GatewayContext,
         *,
         tasks: TaskGroup,
         answered: Callable[[bytes], None],
         refused: Callable[[SeriatimError, Echo], None],
     ) -> None:
         self._user_id = user_id
-        self._chats = chats
-        self._services = services
+        self._delivery = delivery
+        self._context = context
         self._tasks = tasks
         self._answered = answered
         self._refused = refused
@@ -40,7 +40,7 @@ class Syncs:
         self._start_next()
 
     def written(self, batches: int) -> None:
-        """So many batches were handed to the socket."""
+        """So many batches were written to the socket."""
         self._in_progress -= batches
         self._start_next()
 
@@ -61,10 +61,10 @@ class Syncs:
             self._start_next()
 
     async def _read(self, request: SyncRequest) -> None:
-        cursor = self._chats.begin_sync(request.chat_id)
+        cursor = self._delivery.begin_sync(request.chat_id)
         epoch = cursor.sync_started(request.last_acked_sequence)
         try:
-            page = await self._services.durability.read(
+            page = await self._context.durability.read(
                 self._user_id,
                 request.chat_id,
                 after=request.last_acked_sequence,
@@ -72,7 +72,7 @@ class Syncs:
                 timeout_s=limits.PERSIST_DEADLINE_S,
             )
         except Exception as failure:
-            self._chats.sync_failed(cursor, epoch, gone=isinstance(failure, NotAMember))
+            self._delivery.sync_failed(cursor, epoch, not_a_member=isinstance(failure, NotAMember))
             raise
         ready = encode_batch(
             request.chat_id,
@@ -83,4 +83,4 @@ class Syncs:
         )
         self._answered(ready.encoded)
         cursor.page_sent(epoch, ready.through, has_more=ready.frame.has_more)
-        self._chats.advance(cursor)
+        self._delivery.advance(cursor)

@@ -90,7 +90,7 @@ class ProcessHealth:
         if self._engines.remote is not None and self._engines.remote.breaker_open:
             return True
         here = () if self._ingest is None else (self._ingest.breaker, self._ingest.store_breaker)
-        return gateway.meets_open_breakers or any(state is not BreakerState.CLOSED for state in here)
+        return gateway.breaker_open or any(state is not BreakerState.CLOSED for state in here)
 
     async def _get_metrics(self, body: bytes) -> PlainResponse:
         text = self._metrics.text(await self.live(), self._clock.monotonic())

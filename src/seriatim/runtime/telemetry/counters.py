@@ -216,8 +216,8 @@ class GatewayCounters(GatewayObserver):
     def repeated(self) -> None:
         self.pushes_repeated += 1
 
-    def subscription(self, standing: bool) -> None:
-        self.subscribed = standing
+    def subscription(self, active: bool) -> None:
+        self.subscribed = active
 
 
 class ListenerCounters(ListenerObserver):

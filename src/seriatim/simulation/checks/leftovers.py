@@ -72,11 +72,11 @@ def _left_in_gateways(gateways: Sequence[GatewayServer], old: Sequence[asyncio.T
         if server.remote is not None and any(map(_undecided, server.remote.router._breakers.values())):
             yield f"{server.name}'s breaker did not close after a probe"
         connections = list(gateway.connections.values())
-        watchers = [watcher for chat in gateway._probe._watchers.values() for watcher in chat]
+        watchers = [watcher for chat in gateway._head_probe._watchers.values() for watcher in chat]
         if any(watcher not in connections for watcher in watchers):
             yield f"{server.name} probes for a connection that is gone"
-        chats = [connection._chats for connection in connections]
-        if any(member not in chats for member in gateway._new_chats.members):
+        chats = [connection._delivery for connection in connections]
+        if any(watcher not in chats for watcher in gateway._new_chat_probe.watchers):
             yield f"{server.name} looks for new chats of a connection that is gone"
 
 

@@ -17,7 +17,7 @@ class GatewaySide(Protocol):
 
     def received(self, text: str | bytes) -> None: ...
 
-    def ponged(self) -> None: ...
+    def pong_received(self) -> None: ...
 
     def writable(self) -> None: ...
 
@@ -165,7 +165,7 @@ class SimulatedSocket:
 
     def _pong(self) -> None:
         if self._server is not None and not self._server_notified:
-            self._server.ponged()
+            self._server.pong_received()
 
     def _notify_server(self) -> None:
         if self._server is not None and not self._server_notified:

@@ -26,7 +26,7 @@ def one_breaker_per_gateway() -> Sequence[Patch]:
     submit, submitted = Sends.submit, Sends._submitted
 
     def refusing(self: Sends, send: Submit, now: float) -> None:
-        breaker = breakers.setdefault(self._services.durability, CircuitBreaker())
+        breaker = breakers.setdefault(self._context.durability, CircuitBreaker())
         wait = None if breaker.closed else breaker.admit(now)
         if wait is None:
             submit(self, send, now)
@@ -34,8 +34,8 @@ def one_breaker_per_gateway() -> Sequence[Patch]:
             self._rejected(BreakerOpen("no", retry_after_seconds=wait), send.echo)
 
     def counting(self: Sends, send: Submit, outcome: Receipt | SeriatimError) -> None:
-        breaker = breakers.setdefault(self._services.durability, CircuitBreaker())
-        now = self._services.clock.monotonic()
+        breaker = breakers.setdefault(self._context.durability, CircuitBreaker())
+        now = self._context.clock.monotonic()
         if isinstance(outcome, SeriatimError) and outcome.trips_breaker:
             breaker.failed(now)
         elif not breaker.closed:

@@ -26,7 +26,7 @@ from seriatim.simulation.tight_limits import buffer_limit
 
 @removes("a push goes out only if the one before it did", hole="H2", profile="redis")
 def naive_gateway() -> Sequence[Patch]:
-    return [(ChatCursor, "fits", lambda self, prev_sequence: True)]
+    return [(ChatCursor, "follows_delivered", lambda self, prev_sequence: True)]
 
 
 @removes("live messages wait until the sync is through", hole="H16", profile="network")
@@ -41,14 +41,14 @@ def live_overtakes_sync() -> Sequence[Patch]:
 
 @removes("a run of pushes passes an own message only if the one before it was delivered", hole="H18", profile="network")
 def own_passes_holes() -> Sequence[Patch]:
-    def pass_own(self: ChatCursor, sequence: int) -> None:
+    def skip_own(self: ChatCursor, sequence: int) -> None:
         while self.phase is CursorPhase.LIVE and self.held and (lowest := self.held.lowest()) < sequence:
             if self.held[lowest].frame is not None:
                 break
             del self.held[lowest]
             self.delivered = max(self.delivered, lowest)
 
-    return [(ChatCursor, "pass_own", pass_own)]
+    return [(ChatCursor, "skip_own", skip_own)]
 
 
 @removes("an own ack does not count as having received what lies below it", hole="H18", profile="network")
@@ -61,7 +61,7 @@ def own_ack_advances() -> Sequence[Patch]:
     def place_own(self: Timeline, message: Any) -> list[Any]:
         return self._extend([message], message.sequence) if message.sequence > self.cursor else []
 
-    return [(ChatCursor, "own", own), (Timeline, "place_own", place_own)]
+    return [(ChatCursor, "own_stored", own), (Timeline, "place_own", place_own)]
 
 
 @removes("what a connection was sent stays counted, whatever the store loses", hole="H5", profile="restore")
@@ -70,7 +70,7 @@ def cursor_goes_back() -> Sequence[Patch]:
 
     def sync_started(self: ChatCursor, after: int) -> int:
         epoch = original(self, after)
-        self._sent = 0
+        self._delivered_before_sync = 0
         return epoch
 
     return [(ChatCursor, "sync_started", sync_started)]
@@ -89,15 +89,15 @@ def no_tail_probe() -> Sequence[Patch]:
     async def look(self: HeadProbe) -> None:
         return
 
-    return [(HeadProbe, "look", look)]
+    return [(HeadProbe, "probe", look)]
 
 
 @removes("gateways query for chats that their users have joined", hole="H9", profile="redis")
-def no_look_for_new_chats() -> Sequence[Patch]:
+def no_probe_for_new_chats() -> Sequence[Patch]:
     async def look(self: NewChatProbe) -> None:
         return
 
-    return [(NewChatProbe, "look", look)]
+    return [(NewChatProbe, "probe", look)]
 
 
 @removes("a watermark is bounded by what was sent and by what is stored", hole="H15")
@@ -106,7 +106,11 @@ def ack_unclamped() -> Sequence[Patch]:
         return sequence
 
     identity = lambda self, sequence: sequence  # noqa: E731
-    return [(ChatCursor, "known", identity), (ChatCursor, "clamp", identity), (Watermarks, "bound", bound)]
+    return [
+        (ChatCursor, "clamp_to_known", identity),
+        (ChatCursor, "clamp_to_delivered", identity),
+        (Watermarks, "bound", bound),
+    ]
 
 
 @removes("an ack is repeated until it is stored, and the highest wins", hole="H15", profile="network")
@@ -116,18 +120,18 @@ def acks_dropped() -> Sequence[Patch]:
     async def pass_on(self: Acks, ack: Ack) -> None:
         sequence = self._wanted[ack.chat_id]
         try:
-            await self._services.durability.acknowledge(
+            await self._context.durability.acknowledge(
                 self._user_id, ack.chat_id, sequence=sequence, timeout_s=limits.PERSIST_DEADLINE_S
             )
         except SeriatimError:
             pass
         finally:
-            if (cursor := self._chats.cursor(ack.chat_id)) is not None:
+            if (cursor := self._delivery.cursor(ack.chat_id)) is not None:
                 cursor.acked = max(cursor.acked, self._wanted[ack.chat_id])
             del self._wanted[ack.chat_id]
             self._done()
 
-    return [(Acks, "_pass_on", pass_on)]
+    return [(Acks, "_store", pass_on)]
 
 
 @removes("a push without room is read back later", hole="H17", profile="slow")
@@ -188,18 +192,18 @@ def expire_only_heartbeat() -> Sequence[Patch]:
 
     async def renew(self: Registrations) -> None:
         """EXPIRE does nothing for a key that is gone."""
-        everything = self._ours
+        everything = self._registered
         users = list(dict.fromkeys(each.user_id for each in everything.values()))
         try:
             found = await self._directory.connections(users, timeout_s=1.0) if users else {}
         except Exception:
             return
         alive = [each.connection_id for registrations in found.values() for each in registrations]
-        self._ours = {name: each for name, each in everything.items() if name in alive}
+        self._registered = {name: each for name, each in everything.items() if name in alive}
         try:
             await original(self)
         finally:
-            self._ours = everything
+            self._registered = everything
 
     return [(Registrations, "renew", renew)]
 
@@ -215,7 +219,7 @@ def never_evicts() -> Sequence[Patch]:
 @removes("a connection that ends is no longer registered", hole="H10", profile="network")
 def never_unregisters() -> Sequence[Patch]:
     async def remove(self: Registrations, registration: Registration) -> None:
-        self._ours.pop(registration.connection_id, None)
+        self._registered.pop(registration.connection_id, None)
 
     return [(Registrations, "remove", remove)]
 
