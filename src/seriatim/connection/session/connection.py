@@ -246,12 +246,10 @@ class Connection:
     # --- answering ----------------------------------------------------------------------------------------------------
 
     def _reject(self, error: SeriatimError, to: Echo) -> None:
-        """Answers a request that was never accepted."""
         self._context.observe.rejected(error.code)
         self._answer(error_frame(error, to))
 
     def _refuse_request(self, error: SeriatimError, to: Echo) -> None:
-        """Answers a request that was accepted, with an error."""
         self._context.observe.rejected(error.code)
         self._answer_request(error_frame(error, to))
 
