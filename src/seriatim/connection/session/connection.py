@@ -30,7 +30,6 @@ from seriatim.protocol.frames import (
     ErrorFrame,
     HeartbeatAck,
     ServerFrame,
-    SyncRequest,
 )
 from seriatim.protocol.server_session import (
     Action,
@@ -212,7 +211,8 @@ class Connection:
                 case Submit():
                     self._sends.submit(action, now)
                 case Sync():
-                    self._sync(action.request)
+                    if self._admit(echo(action.request)):
+                        self._syncs.request(action.request)
                 case RecordAck():
                     self._acks.acknowledge(action.ack)
                 case Reply():
@@ -227,10 +227,6 @@ class Connection:
                     self.close(action.reason)
                 case _:  # Ignored: mypy reports an action that no case above performs
                     self._context.observe.unknown_frame(action.type)
-
-    def _sync(self, request: SyncRequest) -> None:
-        if self._admit(echo(request)):
-            self._syncs.request(request)
 
     def _admit(self, to: Echo) -> bool:
         """Takes a place in the inbound queue, or answers that it is full."""
