@@ -9,7 +9,7 @@ from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.support.real_engines import TITLE, not_run
 
-pytest_plugins = ("tests.support.resource_leaks",)
+pytest_plugins = ("tests.support.resource_leaks", "tests.support.virtual_time")
 
 # Each of these runs a whole deployment on real engines. Two at once on two cores would disturb each other.
 DEPLOYMENTS = ("test_faults_", "test_misrouted.", "test_roles.")

@@ -1,37 +1,36 @@
 """The holes of docs/spec/delivery.md#the-holes that connection and fanout close, each as its shortest story.
 
-Every story is told twice: with the rule that closes the hole it ends well, with the rule taken out it must not.
+Each story runs with all rules, where it ends well, and without each of the rules that close its hole, where it must
+not (`conftest.py`).
 """
 
 import asyncio
 
+import pytest
+
 from seriatim.domain import limits
 from seriatim.domain.chat import Role
 from seriatim.protocol.frames import ErrorFrame
-from tests.holes.removed_delivery_rules import (
-    a_failed_record_is_passed,
-    a_full_buffer_drops,
-    a_slow_consumer_is_closed_at_once,
+from tests.holes.delivery_rules import (
     an_unwritten_dead_letter_counts_as_written,
-    mutant,
     own_messages_are_not_counted,
-    the_sets_decide_who_lives,
+    registrations_do_not_expire_one_by_one,
     warnings_wait_their_turn,
     what_was_fetched_counts_as_handled,
 )
 from tests.support.bench import ANN, BOB, CHAT, CID, draft
-from tests.support.cluster_harness import MEMBERSHIPS_0, MESSAGES_0, ClusterHarness, in_cluster
-from tests.support.holes import closed_by
+from tests.support.cluster_harness import MEMBERSHIPS_0, MESSAGES_0, ClusterHarness
 from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_wire import UNAVAILABLE, CallOutcome, late
 
 DAN = "user_dan"  # joins later
 
+closed_by = pytest.mark.closed_by
+
 # --- H2: a dropped push and a cumulative ack -----------------------------------------------------------------------
 
 
-@closed_by(mutant("naive-gateway"))
-@in_cluster
+@closed_by("naive-gateway")
 async def test_h2_a_push_after_a_lost_one_waits_until_the_lost_one_was_read_back(cluster: ClusterHarness) -> None:
     bob = await cluster.synced(BOB)
     await cluster.ingest.stored(draft(1))
@@ -43,8 +42,7 @@ async def test_h2_a_push_after_a_lost_one_waits_until_the_lost_one_was_read_back
     assert bob.pushes == [1, 2, 3], "whoever acknowledges 3 now has everything below it"
 
 
-@closed_by(mutant("ack-unclamped"))
-@in_cluster
+@closed_by("ack-unclamped")
 async def test_h2_an_ack_beyond_what_was_sent_in_one_piece_does_not_count(cluster: ClusterHarness) -> None:
     bob = await cluster.synced(BOB)
     await cluster.ingest.stored(draft(1))
@@ -59,8 +57,7 @@ async def test_h2_an_ack_beyond_what_was_sent_in_one_piece_does_not_count(cluste
 # --- H9: deaf sockets ----------------------------------------------------------------------------------------------
 
 
-@closed_by(mutant("expire-only-heartbeat"))
-@in_cluster
+@closed_by("expire-only-heartbeat")
 async def test_h9_after_a_loss_of_the_registry_a_socket_is_found_again_within_a_heartbeat(
     cluster: ClusterHarness,
 ) -> None:
@@ -72,8 +69,7 @@ async def test_h9_after_a_loss_of_the_registry_a_socket_is_found_again_within_a_
     await cluster.until(lambda: bob.pushes == [1], within_s=1)
 
 
-@closed_by(mutant("no-tail-probe"))
-@in_cluster
+@closed_by("no-tail-probe")
 async def test_h9_a_lost_last_push_is_found_by_the_probe(cluster: ClusterHarness) -> None:
     bob = await cluster.synced(BOB)
     cluster.gateway.push_wire.pushes_to_lose = 1
@@ -81,8 +77,7 @@ async def test_h9_a_lost_last_push_is_found_by_the_probe(cluster: ClusterHarness
     await cluster.until(lambda: bob.pushes == [1], within_s=limits.PROBE_INTERVAL_MAX_S + 1)
 
 
-@closed_by(mutant("no-tail-probe"))
-@in_cluster
+@closed_by("no-tail-probe")
 async def test_h9_what_an_interrupted_subscription_missed_is_found_as_soon_as_it_stands_again(
     cluster: ClusterHarness,
 ) -> None:
@@ -98,8 +93,7 @@ async def test_h9_what_an_interrupted_subscription_missed_is_found_as_soon_as_it
 # --- H10: dead devices ---------------------------------------------------------------------------------------------
 
 
-@closed_by(the_sets_decide_who_lives)
-@in_cluster
+@closed_by(registrations_do_not_expire_one_by_one)
 async def test_h10_a_dead_device_is_forgotten_although_another_one_keeps_its_user_alive(
     cluster: ClusterHarness,
 ) -> None:
@@ -117,8 +111,7 @@ async def test_h10_a_dead_device_is_forgotten_although_another_one_keeps_its_use
 # --- H11: a stale member cache -------------------------------------------------------------------------------------
 
 
-@closed_by(mutant("cache-without-version"))
-@in_cluster
+@closed_by("cache-without-version")
 async def test_h11_a_list_read_before_a_removal_and_cached_after_it_leaks_nothing(cluster: ClusterHarness) -> None:
     cid, bob = await cluster.synced(CID), await cluster.synced(BOB)
     cluster.fanout.directory_wire.on("cache_members", late(0.5))
@@ -133,8 +126,7 @@ async def test_h11_a_list_read_before_a_removal_and_cached_after_it_leaks_nothin
     assert CID not in cached.user_ids
 
 
-@closed_by(mutant("cache-without-version"))
-@in_cluster
+@closed_by("cache-without-version")
 async def test_h11_a_member_nobody_was_told_of_gets_the_next_message(cluster: ClusterHarness) -> None:
     dan = await cluster.connect(DAN)
     await cluster.ingest.stored(draft(1))
@@ -147,8 +139,7 @@ async def test_h11_a_member_nobody_was_told_of_gets_the_next_message(cluster: Cl
 # --- H12: the consumer skips ---------------------------------------------------------------------------------------
 
 
-@closed_by(mutant("commit-before-processing"))
-@in_cluster
+@closed_by("commit-before-processing")
 async def test_h12_a_record_in_the_hands_of_a_dying_worker_is_taken_up_by_the_next(cluster: ClusterHarness) -> None:
     bob = await cluster.connect(BOB)
     cluster.fanout.directory_wire.always("connections", late(0.5))
@@ -159,8 +150,7 @@ async def test_h12_a_record_in_the_hands_of_a_dying_worker_is_taken_up_by_the_ne
     await cluster.until(lambda: bob.pushes == [1], within_s=1)
 
 
-@closed_by(a_failed_record_is_passed)
-@in_cluster
+@closed_by("poison-skipped")
 async def test_h12_a_record_that_met_a_bug_is_tried_again_before_the_next_one(cluster: ClusterHarness) -> None:
     bob = await cluster.connect(BOB)  # not synced: nobody but fanout brings it anything
     cluster.fanout.push.bugs = 1
@@ -172,7 +162,6 @@ async def test_h12_a_record_that_met_a_bug_is_tried_again_before_the_next_one(cl
 
 
 @closed_by(what_was_fetched_counts_as_handled)
-@in_cluster
 async def test_h12_records_fetched_but_not_begun_are_left_to_the_next_owner(cluster: ClusterHarness) -> None:
     bob = await cluster.connect(BOB)
     cluster.fanout.directory_wire.always("connections", late(0.2))
@@ -189,7 +178,6 @@ async def test_h12_records_fetched_but_not_begun_are_left_to_the_next_owner(clus
 
 
 @closed_by(an_unwritten_dead_letter_counts_as_written)
-@in_cluster
 async def test_h13_a_record_is_passed_only_once_its_dead_letter_is_written_and_other_partitions_go_on(
     cluster: ClusterHarness,
 ) -> None:
@@ -210,8 +198,7 @@ async def test_h13_a_record_is_passed_only_once_its_dead_letter_is_written_and_o
 # --- H16: live overtakes sync --------------------------------------------------------------------------------------
 
 
-@closed_by(mutant("live-overtakes-sync"))
-@in_cluster
+@closed_by("live-overtakes-sync")
 async def test_h16_a_live_message_waits_for_the_sync_that_runs(cluster: ClusterHarness) -> None:
     cluster.given_messages(2)
     bob = await cluster.connect(BOB)
@@ -229,8 +216,7 @@ async def test_h16_a_live_message_waits_for_the_sync_that_runs(cluster: ClusterH
 # --- H17: slow consumers -------------------------------------------------------------------------------------------
 
 
-@closed_by(mutant("unbounded-buffer"), a_full_buffer_drops, a_slow_consumer_is_closed_at_once)
-@in_cluster
+@closed_by("unbounded-buffer", "full-buffer-drops", "slow-closed-at-once")
 async def test_h17_a_client_that_drains_within_the_grace_lost_nothing_and_is_not_closed(
     cluster: ClusterHarness,
 ) -> None:
@@ -247,8 +233,7 @@ async def test_h17_a_client_that_drains_within_the_grace_lost_nothing_and_is_not
     assert bob.closed is None
 
 
-@closed_by(a_slow_consumer_is_closed_at_once, warnings_wait_their_turn)
-@in_cluster
+@closed_by("slow-closed-at-once", warnings_wait_their_turn)
 async def test_h17_a_client_that_stays_slow_is_warned_5_seconds_before_the_close_and_told_where_to_sync_from(
     cluster: ClusterHarness,
 ) -> None:
@@ -269,8 +254,7 @@ async def test_h17_a_client_that_stays_slow_is_warned_5_seconds_before_the_close
 # --- H18: the sender's side ----------------------------------------------------------------------------------------
 
 
-@closed_by(mutant("own-ack-advances"))
-@in_cluster
+@closed_by("own-ack-advances")
 async def test_h18_an_own_message_does_not_pass_over_one_that_was_lost(cluster: ClusterHarness) -> None:
     ann = await cluster.synced(ANN)
     cluster.gateway.push_wire.pushes_to_lose = 1
@@ -282,8 +266,7 @@ async def test_h18_an_own_message_does_not_pass_over_one_that_was_lost(cluster: 
     await cluster.until(lambda: ann.pushes == [1], within_s=1)
 
 
-@closed_by(mutant("skip-senders-devices"))
-@in_cluster
+@closed_by("skip-senders-devices")
 async def test_h18_the_senders_other_devices_get_the_message(cluster: ClusterHarness) -> None:
     phone, laptop = await cluster.synced(ANN, "phone"), await cluster.synced(ANN, "laptop")
     await phone.posted(1)
@@ -292,7 +275,6 @@ async def test_h18_the_senders_other_devices_get_the_message(cluster: ClusterHar
 
 
 @closed_by(own_messages_are_not_counted)
-@in_cluster
 async def test_h18_what_follows_an_own_message_needs_no_reading_back_and_no_echo(cluster: ClusterHarness) -> None:
     phone = await cluster.synced(ANN)
     await phone.posted(1)

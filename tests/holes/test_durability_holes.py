@@ -1,52 +1,45 @@
 """The holes of docs/spec/delivery.md#the-holes that the durability plane closes, each as its shortest story.
 
-Every story is told twice: with the rule that closes the hole it ends well, with the rule taken out it must not.
+Each story runs with all rules, where it ends well, and without each of the rules that close its hole, where it must
+not (`conftest.py`).
 """
 
 import asyncio
+
+import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, InvalidMessage, NotAMember, ServerBusy, ServiceUnavailable
 from seriatim.domain.message import Message, Receipt
 from seriatim.operations.counter_repair import CounterRepairer
-from tests.holes.removed_rules import (
-    acks_are_unbounded,
+from tests.holes.durability_rules import (
+    a_sync_is_waited_for_beyond_the_deadline,
     ambiguous_adds_are_repeated,
-    each_publishes_only_its_own,
+    atomic_commit_begins_however_late,
+    atomic_commit_checks_no_membership,
+    atomic_commit_trusts_any_counter,
     every_call_has_its_own_timeout,
     every_cancellation_is_a_duplicate,
-    hits_pass_the_ack_gate,
-    keys_belong_to_nobody,
     later_drafts_get_lower_slots,
     lookups_ignore_expiry,
-    membership_is_checked_before_the_read,
-    membership_of_readers_is_not_checked,
     more_is_guessed_from_the_count,
-    nobody_reconciles,
     old_holes_are_skipped,
-    readers_ignore_holes,
-    repair_ignores_watermarks,
-    slots_are_put_unconditionally,
-    the_commit_checks_no_membership,
     the_commit_ignores_expiry,
     the_cursor_is_the_last_message,
-    the_queue_is_a_stack,
-)
-from tests.holes.removed_rules_of_steps import (
-    a_step_checks_no_membership,
-    any_counter_is_trusted,
-    steps_begin_however_late,
-    steps_decide_the_last_first,
-    the_disk_is_waited_for,
 )
 from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, Outcome, draft
-from tests.support.holes import closed_by
 from tests.support.scripted_wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, CallOutcome, late, with_before
+
+closed_by = pytest.mark.closed_by
+
+# Why a story does not run on a data folder.
+TWO_WRITERS = "two processes write to one chat, and a data folder belongs to one"
+NO_GAP = "storing and publishing are one write, so nothing happens between them"
 
 # --- H1: late commit -----------------------------------------------------------------------------------------------
 
 
-@closed_by(readers_ignore_holes)
+@closed_by("reader-ignores-holes", on_folder=TWO_WRITERS)
 async def test_h1_a_reader_never_passes_a_slot_that_is_still_to_be_filled(bench: Bench) -> None:
     slow, quick = bench.node("ingest-1"), bench.node("ingest-2")
     slow.wire.on("persist", late(0.5))
@@ -59,7 +52,7 @@ async def test_h1_a_reader_never_passes_a_slot_that_is_still_to_be_filled(bench:
     assert seen == bench.messages(), "a cumulative reader missed a message"
 
 
-@closed_by(readers_ignore_holes, old_holes_are_skipped)
+@closed_by("reader-ignores-holes", old_holes_are_skipped, on_folder=TWO_WRITERS)
 async def test_h1_what_readers_have_passed_is_closed_to_a_very_late_commit(bench: Bench) -> None:
     doomed, quick = bench.node("ingest-1"), bench.node("ingest-2")
     doomed.wire.on("persist", late(5.0))
@@ -76,7 +69,7 @@ async def test_h1_what_readers_have_passed_is_closed_to_a_very_late_commit(bench
 # --- H3: publish order ---------------------------------------------------------------------------------------------
 
 
-@closed_by(each_publishes_only_its_own)
+@closed_by("publish-only-own", on_folder=TWO_WRITERS)
 async def test_h3_what_is_stored_below_goes_out_first_whoever_stored_it(bench: Bench) -> None:
     slow, quick = bench.node("ingest-1"), bench.node("ingest-2")
     slow.events_wire.on("append", late(0.5))
@@ -90,7 +83,7 @@ async def test_h3_what_is_stored_below_goes_out_first_whoever_stored_it(bench: B
 # --- H4: overwrite -------------------------------------------------------------------------------------------------
 
 
-@closed_by(slots_are_put_unconditionally, short=[any_counter_is_trusted])
+@closed_by("unconditional-put", on_folder=[atomic_commit_trusts_any_counter])
 async def test_h4_a_counter_restored_too_low_overwrites_nothing(bench: Bench) -> None:
     bench.given_messages(3)
     before = bench.messages()
@@ -105,7 +98,7 @@ async def test_h4_a_counter_restored_too_low_overwrites_nothing(bench: Bench) ->
 # --- H5: counter restored below the watermarks ---------------------------------------------------------------------
 
 
-@closed_by(repair_ignores_watermarks)
+@closed_by("repair-from-slots-alone")
 async def test_h5_after_a_repair_new_messages_are_visible_to_who_had_acknowledged_most(bench: Bench) -> None:
     bench.given_messages(3)
     bench.store.put_watermark(BOB, CHAT, 5)  # 4 and 5 were seen, then lost with a part of the store
@@ -120,7 +113,7 @@ async def test_h5_after_a_repair_new_messages_are_visible_to_who_had_acknowledge
 # --- H6: unauthorised reads and acks -------------------------------------------------------------------------------
 
 
-@closed_by(membership_is_checked_before_the_read, membership_of_readers_is_not_checked)
+@closed_by("reads-checked-before", "reads-unauthorised")
 async def test_h6_who_was_removed_reads_nothing_written_after_the_removal(bench: Bench) -> None:
     bench.given_messages(1)
     node = bench.node()
@@ -137,7 +130,7 @@ async def test_h6_who_was_removed_reads_nothing_written_after_the_removal(bench:
     raise AssertionError(f"Bob read {page.messages}")
 
 
-@closed_by(membership_of_readers_is_not_checked)
+@closed_by("reads-unauthorised")
 async def test_h6_an_outsider_reads_nothing(bench: Bench) -> None:
     bench.given_messages(1)
     try:
@@ -150,7 +143,7 @@ async def test_h6_an_outsider_reads_nothing(bench: Bench) -> None:
 # --- H7: a hit acknowledged, never published -----------------------------------------------------------------------
 
 
-@closed_by(hits_pass_the_ack_gate)
+@closed_by("hit-acked-without-publish", on_folder=NO_GAP)
 async def test_h7_a_retry_that_hits_its_key_is_answered_only_once_the_message_is_out(bench: Bench) -> None:
     node = bench.node()
     node.events_wire.on("append", UNAVAILABLE)
@@ -163,7 +156,7 @@ async def test_h7_a_retry_that_hits_its_key_is_answered_only_once_the_message_is
 # --- H8: the sender is gone after storing --------------------------------------------------------------------------
 
 
-@closed_by(nobody_reconciles)
+@closed_by("no-reconciler", on_folder=NO_GAP)
 async def test_h8_a_message_goes_out_although_its_process_and_its_sender_are_gone(bench: Bench) -> None:
     doomed, other = bench.node("ingest-1"), bench.node("ingest-2")
     reconciling = other.start_reconciler()
@@ -182,7 +175,7 @@ async def test_h8_a_message_goes_out_although_its_process_and_its_sender_are_gon
 # --- H14: a key not bound to its sender ----------------------------------------------------------------------------
 
 
-@closed_by(keys_belong_to_nobody)
+@closed_by("key-not-bound-to-sender")
 async def test_h14_nobody_is_acknowledged_for_somebody_elses_message(bench: Bench) -> None:
     node = bench.node()
     await node.stored(draft(1, "Ann's", sender_id=ANN))
@@ -190,7 +183,7 @@ async def test_h14_nobody_is_acknowledged_for_somebody_elses_message(bench: Benc
     assert isinstance(outcome, InvalidMessage)
 
 
-@closed_by(keys_belong_to_nobody)
+@closed_by("key-not-bound-to-sender", on_folder=TWO_WRITERS)
 async def test_h14_nobody_is_acknowledged_for_somebody_elses_message_in_a_race_either(bench: Bench) -> None:
     slow, quick = bench.node("ingest-1"), bench.node("ingest-2")
     slow.wire.on("persist", late(0.1))
@@ -203,7 +196,7 @@ async def test_h14_nobody_is_acknowledged_for_somebody_elses_message_in_a_race_e
 # --- H15: ack beyond the end ---------------------------------------------------------------------------------------
 
 
-@closed_by(acks_are_unbounded)
+@closed_by("ack-unclamped")
 async def test_h15_a_bogus_ack_does_not_poison_the_watermark(bench: Bench) -> None:
     bench.given_messages(2)
     node = bench.node()
@@ -217,7 +210,7 @@ async def test_h15_a_bogus_ack_does_not_poison_the_watermark(bench: Bench) -> No
 # --- H19: removed between check and commit -------------------------------------------------------------------------
 
 
-@closed_by(the_commit_checks_no_membership, short=[a_step_checks_no_membership])
+@closed_by("membership-checked-early", on_folder=[atomic_commit_checks_no_membership])
 async def test_h19_nothing_of_a_removed_member_commits_after_the_removal(bench: Bench) -> None:
     node = bench.node()
     node.on_commit(with_before(lambda: bench.remove(BOB)))
@@ -229,7 +222,7 @@ async def test_h19_nothing_of_a_removed_member_commits_after_the_removal(bench: 
 # --- H20: lazy expiry ----------------------------------------------------------------------------------------------
 
 
-@closed_by(lookups_ignore_expiry, the_commit_ignores_expiry, short=[lookups_ignore_expiry])
+@closed_by(lookups_ignore_expiry, the_commit_ignores_expiry, on_folder=[lookups_ignore_expiry])
 async def test_h20_an_expired_key_that_was_not_removed_yet_is_absent(bench: Bench) -> None:
     bench.given_messages(1)
     bench.put_key(draft(1), bench.messages()[0], expires_in_s=0)
@@ -249,7 +242,7 @@ async def test_h21_a_slot_sealed_under_its_writer_is_no_duplicate(bench: Bench) 
     assert bench.contents() == ["text 1"]
 
 
-@closed_by(every_cancellation_is_a_duplicate, short=[a_step_checks_no_membership])
+@closed_by(every_cancellation_is_a_duplicate, on_folder=[atomic_commit_checks_no_membership])
 async def test_h21_a_removed_sender_is_no_duplicate(bench: Bench) -> None:
     node = bench.node()
     node.on_commit(with_before(lambda: bench.remove(BOB)))
@@ -259,7 +252,7 @@ async def test_h21_a_removed_sender_is_no_duplicate(bench: Bench) -> None:
 # --- H22: hidden retry of ADD --------------------------------------------------------------------------------------
 
 
-@closed_by(ambiguous_adds_are_repeated)
+@closed_by(ambiguous_adds_are_repeated, on_folder="a slot is allocated by the commit that fills it")
 async def test_h22_one_attempt_burns_at_most_its_own_slot(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("allocate", LOST_RESPONSE)
@@ -271,7 +264,7 @@ async def test_h22_one_attempt_burns_at_most_its_own_slot(bench: Bench) -> None:
 # --- H23: nested timeouts ------------------------------------------------------------------------------------------
 
 
-@closed_by(every_call_has_its_own_timeout, short=[the_disk_is_waited_for])
+@closed_by(every_call_has_its_own_timeout, on_folder=[a_sync_is_waited_for_beyond_the_deadline])
 async def test_h23_a_stuck_event_log_is_an_error_by_the_deadline(bench: Bench) -> None:
     node = bench.node()
     node.on_publish(LOST_REQUEST)
@@ -280,7 +273,7 @@ async def test_h23_a_stuck_event_log_is_an_error_by_the_deadline(bench: Bench) -
     assert bench.loop.time() - began <= limits.PERSIST_DEADLINE_S
 
 
-@closed_by(every_call_has_its_own_timeout, short=[steps_begin_however_late])
+@closed_by(every_call_has_its_own_timeout, on_folder=[atomic_commit_begins_however_late])
 async def test_h23_nothing_is_begun_that_could_end_after_the_error(bench: Bench) -> None:
     node = bench.node()
     node.on_lookup(late(0.9))
@@ -313,7 +306,7 @@ async def test_h24_a_page_cut_by_its_weight_is_not_the_last(bench: Bench) -> Non
 # --- H25: one sender's order ---------------------------------------------------------------------------------------
 
 
-@closed_by(the_queue_is_a_stack, short=[steps_decide_the_last_first])
+@closed_by("batch-reversed", on_folder=["step-reversed"])
 async def test_h25_what_one_socket_sent_first_comes_first(bench: Bench) -> None:
     node = bench.node()
     answers: list[asyncio.Future[Outcome]] = []
@@ -326,7 +319,11 @@ async def test_h25_what_one_socket_sent_first_comes_first(bench: Bench) -> None:
     assert bench.contents() == [f"text {number}" for number in range(1, 21)]
 
 
-@closed_by(the_queue_is_a_stack, later_drafts_get_lower_slots)
+@closed_by(
+    "batch-reversed",
+    later_drafts_get_lower_slots,
+    on_folder="a failed atomic commit is not repeated in parts",
+)
 async def test_h25_the_order_survives_conflicts_lost_answers_and_stolen_slots(bench: Bench) -> None:
     node = bench.node()
     first = node.submit(draft(0))

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.holes.ways import ONLY_THE_LONG_WAY
-from tests.support.bench import Bench, draft, simulate
-from tests.support.embedded_bench import EmbeddedBench, embedded
+from tests.support.bench import Bench, draft, run_in_virtual_time
+from tests.support.embedded_bench import EmbeddedBench
+from tests.support.virtual_time import opened
 
 HOLES = tuple(range(1, 26))  # H1 to H25
 
@@ -17,11 +17,7 @@ def test_every_hole_has_a_test(number: int) -> None:
     assert number in told(), f"there is no test_h{number}_... in tests/holes"
 
 
-def test_the_list_of_stories_that_cannot_take_the_short_way_names_stories_only() -> None:
-    assert [name for name in ONLY_THE_LONG_WAY if name not in stories()] == []
-
-
-def test_a_story_by_the_short_way_sends_in_one_step_to_a_real_folder() -> None:
+def test_a_story_on_a_folder_sends_by_an_atomic_commit() -> None:
     async def schedule(bench: Bench) -> None:
         node = bench.node()
         await node.stored(draft(1))
@@ -29,7 +25,8 @@ def test_a_story_by_the_short_way_sends_in_one_step_to_a_real_folder() -> None:
         assert isinstance(bench, EmbeddedBench)
         assert len(list(bench.folder.rows("messages"))) == 1
 
-    simulate(schedule, on=embedded)
+    for bench in opened(EmbeddedBench):
+        run_in_virtual_time(bench, schedule(bench))
 
 
 def told() -> list[int]:

@@ -9,16 +9,14 @@ from msgspec import UNSET
 from seriatim.domain import limits
 from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.protocol.frames import ErrorFrame, MessageAck, SyncRequest
-from tests.support.bench import ANN, BOB, CHAT, EVE, draft, key_id, simulate, simulated
-from tests.support.cluster_harness import ClusterHarness, in_cluster
+from tests.support.bench import ANN, BOB, CHAT, EVE, draft, key_id
+from tests.support.cluster_harness import ClusterHarness
 from tests.support.scripted_client import ScriptedClient, a_send
 from tests.support.scripted_wire import LOST_REQUEST, UNAVAILABLE
 
 # --- S26: slow consumers -------------------------------------------------------------------------------------------
 
 
-@simulated
-@in_cluster
 async def test_s26_a_buffer_that_fills_is_noted_then_announced_then_closed(cluster: ClusterHarness) -> None:
     """Given a client that reads too slowly, then 80 % is a warning, 95 % an error frame, and 5 s later the end."""
     bob = await cluster.synced(BOB)
@@ -43,8 +41,6 @@ async def test_s26_a_buffer_that_fills_is_noted_then_announced_then_closed(clust
     assert (bob.closing.reason, bob.closing.reconnect_allowed) == ("slow_consumer", True)
 
 
-@simulated
-@in_cluster
 async def test_s26_a_client_drained_below_80_percent_stays_and_misses_nothing(cluster: ClusterHarness) -> None:
     """Given a warned client, when it drains below 80 % within 5 s, then it stays connected."""
     bob = await cluster.synced(BOB)
@@ -60,8 +56,6 @@ async def test_s26_a_client_drained_below_80_percent_stays_and_misses_nothing(cl
     assert bob.codes == ["SLOW_CONSUMER"]
 
 
-@simulated
-@in_cluster
 async def test_s26_a_client_drained_to_just_above_80_percent_is_closed_all_the_same(cluster: ClusterHarness) -> None:
     bob = await cluster.synced(BOB)
     bob.stop_reading()
@@ -114,22 +108,18 @@ def _sends(**changes: object) -> str:
         ),
     ],
 )
-def test_s27_a_frame_that_cannot_be_obeyed_is_answered(said: str | bytes, code: str, details: object) -> None:
-    @in_cluster
-    async def story(cluster: ClusterHarness) -> None:
-        ann = await cluster.connect(ANN)
-        ann.send_text(said)
-        await cluster.until(lambda: bool(ann.errors), within_s=1)
-        [error] = ann.errors
-        assert (error.code, error.retryable, error.details) == (code, False, details)
-        assert cluster.counter().allocated == 0
-        assert await ann.posted(2) == 1, "one bad frame ended the connection"
-
-    simulate(story)
+async def test_s27_a_frame_that_cannot_be_obeyed_is_answered(
+    cluster: ClusterHarness, said: str | bytes, code: str, details: object
+) -> None:
+    ann = await cluster.connect(ANN)
+    ann.send_text(said)
+    await cluster.until(lambda: bool(ann.errors), within_s=1)
+    [error] = ann.errors
+    assert (error.code, error.retryable, error.details) == (code, False, details)
+    assert cluster.counter().allocated == 0
+    assert await ann.posted(2) == 1, "one bad frame ended the connection"
 
 
-@simulated
-@in_cluster
 async def test_s27_an_outsider_is_told_the_same_for_a_chat_that_exists_and_one_that_does_not(
     cluster: ClusterHarness,
 ) -> None:
@@ -145,8 +135,6 @@ async def test_s27_an_outsider_is_told_the_same_for_a_chat_that_exists_and_one_t
     assert cluster.counter().allocated == 0
 
 
-@simulated
-@in_cluster
 async def test_s27_the_ack_of_a_removed_member_is_answered_and_changes_nothing(cluster: ClusterHarness) -> None:
     cluster.given_messages(3)
     bob = await cluster.synced(BOB)
@@ -156,8 +144,6 @@ async def test_s27_the_ack_of_a_removed_member_is_answered_and_changes_nothing(c
     assert cluster.acknowledged(BOB) == 0
 
 
-@simulated
-@in_cluster
 async def test_s27_somebody_elses_id_is_answered(cluster: ClusterHarness) -> None:
     await cluster.ingest.stored(draft(1, sender_id=BOB))
     ann = await cluster.connect(ANN)
@@ -168,8 +154,6 @@ async def test_s27_somebody_elses_id_is_answered(cluster: ClusterHarness) -> Non
     )
 
 
-@simulated
-@in_cluster
 async def test_s27_a_failing_store_and_a_failing_event_log_are_answered_as_worth_a_retry(
     cluster: ClusterHarness,
 ) -> None:
@@ -182,8 +166,6 @@ async def test_s27_a_failing_store_and_a_failing_event_log_are_answered_as_worth
     assert await ann.posted(1) == 1
 
 
-@simulated
-@in_cluster
 async def test_s27_a_sync_that_fails_is_answered(cluster: ClusterHarness) -> None:
     bob = await cluster.connect(BOB)
     cluster.ingest.wire.always("read", UNAVAILABLE)
@@ -193,8 +175,6 @@ async def test_s27_a_sync_that_fails_is_answered(cluster: ClusterHarness) -> Non
     assert (error.code, error.request_id, error.chat_id) == ("SERVICE_UNAVAILABLE", "r-1", CHAT)
 
 
-@simulated
-@in_cluster
 async def test_s27_a_chat_that_waits_for_repair_is_answered_slowly_and_does_not_trip_the_breaker(
     cluster: ClusterHarness,
 ) -> None:
@@ -206,8 +186,6 @@ async def test_s27_a_chat_that_waits_for_repair_is_answered_slowly_and_does_not_
     assert _breaker(cluster) is BreakerState.CLOSED
 
 
-@simulated
-@in_cluster
 async def test_s27_a_send_to_a_gateway_that_shuts_down_is_answered(cluster: ClusterHarness) -> None:
     ann = await cluster.connect(ANN)
     cluster.ingest.wire.always("lookup", LOST_REQUEST)
@@ -221,8 +199,6 @@ async def test_s27_a_send_to_a_gateway_that_shuts_down_is_answered(cluster: Clus
     assert [frame.client_message_id for frame in ann.errors] == [key_id(2), key_id(1)], "the first was left unanswered"
 
 
-@simulated
-@in_cluster
 async def test_s27_ten_bad_frames_in_a_minute_are_ten_errors_and_the_end(cluster: ClusterHarness) -> None:
     ann = await cluster.connect(ANN)
     for _ in range(10):
@@ -236,8 +212,6 @@ async def test_s27_ten_bad_frames_in_a_minute_are_ten_errors_and_the_end(cluster
 # --- S28: the circuit breaker --------------------------------------------------------------------------------------
 
 
-@simulated
-@in_cluster
 async def test_s28_five_failures_open_the_breaker_and_one_probe_decides_after_30_seconds(
     cluster: ClusterHarness,
 ) -> None:
@@ -270,8 +244,6 @@ async def test_s28_five_failures_open_the_breaker_and_one_probe_decides_after_30
     assert await ann.posted(14) == 2
 
 
-@simulated
-@in_cluster
 async def test_s28_failures_spread_over_more_than_30_seconds_open_nothing(cluster: ClusterHarness) -> None:
     ann = await cluster.connect(ANN)
     cluster.ingest.wire.always("lookup", UNAVAILABLE)
@@ -288,8 +260,6 @@ def _breaker(cluster: ClusterHarness) -> BreakerState:
 # --- S29: the send rate --------------------------------------------------------------------------------------------
 
 
-@simulated
-@in_cluster
 async def test_s29_more_than_20_at_once_and_more_than_10_a_second_are_refused_and_take_no_sequence(
     cluster: ClusterHarness,
 ) -> None:
@@ -306,8 +276,6 @@ async def test_s29_more_than_20_at_once_and_more_than_10_a_second_are_refused_an
     assert ann.closed is None
 
 
-@simulated
-@in_cluster
 async def test_s29_ten_a_second_can_go_on_for_ever(cluster: ClusterHarness) -> None:
     ann = await cluster.connect(ANN)
     for number in range(100):
@@ -330,8 +298,6 @@ def _waits(error: ErrorFrame) -> bool:
 # --- S30: the inbound queue ----------------------------------------------------------------------------------------
 
 
-@simulated
-@in_cluster
 async def test_s30_the_101st_unanswered_request_is_refused_and_the_others_are_answered(cluster: ClusterHarness) -> None:
     bob = await cluster.connect(BOB)
     cluster.ingest.wire.always("read", LOST_REQUEST)

@@ -6,16 +6,14 @@ from seriatim.domain import limits
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import MessageAck, SyncRequest
 from seriatim.simulation.clients.device import Device
-from tests.support.bench import ANN, BOB, CHAT, CID, draft, key_id, simulated
-from tests.support.cluster_harness import ClusterHarness, in_cluster
+from tests.support.bench import ANN, BOB, CHAT, CID, draft, key_id
+from tests.support.cluster_harness import ClusterHarness
 from tests.support.scripted_client import a_send
 from tests.support.scripted_wire import LOST_REQUEST, late
 
 # --- S17: catching up ----------------------------------------------------------------------------------------------
 
 
-@simulated
-@in_cluster
 async def test_s17_pages_say_whether_there_is_more_and_where_it_begins(cluster: ClusterHarness) -> None:
     """Given 250 slots and a watermark of 7, when the client follows the pages, then it gets 8..250 ascending."""
     cluster.given_messages(250)
@@ -27,8 +25,6 @@ async def test_s17_pages_say_whether_there_is_more_and_where_it_begins(cluster: 
     assert bob.seen == list(range(8, 251))
 
 
-@simulated
-@in_cluster
 async def test_s17_a_page_without_messages_still_leads_on(cluster: ClusterHarness) -> None:
     for sequence in range(1, 31):
         cluster.put_tombstone(sequence)
@@ -40,8 +36,6 @@ async def test_s17_a_page_without_messages_still_leads_on(cluster: ClusterHarnes
     assert bob.seen == [31]
 
 
-@simulated
-@in_cluster
 async def test_s17_a_page_too_heavy_for_a_frame_is_cut_and_continued(cluster: ClusterHarness) -> None:
     cluster.given_messages(300, content="x" * 4096)
     bob = await cluster.connect(BOB)
@@ -53,8 +47,6 @@ async def test_s17_a_page_too_heavy_for_a_frame_is_cut_and_continued(cluster: Cl
 # --- S19: reconnecting ---------------------------------------------------------------------------------------------
 
 
-@simulated
-@in_cluster
 async def test_s19_a_device_far_behind_the_watermark_catches_up_from_its_own_cursor(cluster: ClusterHarness) -> None:
     """Given a watermark of 5 from the phone, when the tablet syncs from 2, then it gets 3..5 and lowers nothing."""
     cluster.given_messages(5)
@@ -69,8 +61,6 @@ async def test_s19_a_device_far_behind_the_watermark_catches_up_from_its_own_cur
     assert cluster.acknowledged(BOB) == 5
 
 
-@simulated
-@in_cluster
 async def test_s19_a_client_that_lost_its_socket_before_the_ack_gets_the_same_sequence(cluster: ClusterHarness) -> None:
     ann = await cluster.connect(ANN)
     cluster.ingest.events_wire.on("append", late(0.3))
@@ -85,8 +75,6 @@ async def test_s19_a_client_that_lost_its_socket_before_the_ack_gets_the_same_se
     assert ann.of(MessageAck) == []
 
 
-@simulated
-@in_cluster
 async def test_s19_a_gateway_killed_in_the_middle_of_fanout_costs_nobody_a_message(cluster: ClusterHarness) -> None:
     """Given real clients, when their gateway dies while messages are pushed, then each has all of them, once."""
     devices = [cluster.device(BOB, "bobs-phone"), cluster.device(CID, "cids-phone")]
@@ -105,8 +93,6 @@ async def test_s19_a_gateway_killed_in_the_middle_of_fanout_costs_nobody_a_messa
     assert [_has(device) for device in devices] == [list(range(1, 11))] * 2
 
 
-@simulated
-@in_cluster
 async def test_s19_under_concurrent_load_everyone_sees_the_same_order(cluster: ClusterHarness) -> None:
     users = {"anns-phone": ANN, "anns-laptop": ANN, "bobs-phone": BOB, "cids-phone": CID}
     devices = [cluster.device(user_id, name) for name, user_id in users.items()]
@@ -118,8 +104,6 @@ async def test_s19_under_concurrent_load_everyone_sees_the_same_order(cluster: C
     assert sorted(cluster.contents()) == sorted(f"text {number}" for number in range(40))
 
 
-@simulated
-@in_cluster
 async def test_s19_answers_that_are_lost_again_and_again_make_no_second_message(cluster: ClusterHarness) -> None:
     """Given an event log whose acks are late, when the real client retries end to end, then one message is there."""
     ann, bob = cluster.device(ANN, "anns-phone"), cluster.device(BOB, "bobs-phone")
@@ -138,8 +122,6 @@ def _has(device: Device) -> list[int]:
 # --- S31: something is killed --------------------------------------------------------------------------------------
 
 
-@simulated
-@in_cluster
 async def test_s31_after_its_gateway_was_killed_a_client_reconnects_syncs_and_sends_what_it_owes(
     cluster: ClusterHarness,
 ) -> None:
@@ -155,8 +137,6 @@ async def test_s31_after_its_gateway_was_killed_a_client_reconnects_syncs_and_se
     assert cluster.contents() == ["text 2", "into the dark"]
 
 
-@simulated
-@in_cluster
 async def test_s31_with_the_store_killed_sends_and_syncs_fail_within_5_seconds(cluster: ClusterHarness) -> None:
     ann = await cluster.connect(ANN)
     cluster.ingest.wire.always("*", LOST_REQUEST)
@@ -171,8 +151,6 @@ async def test_s31_with_the_store_killed_sends_and_syncs_fail_within_5_seconds(c
     assert await ann.posted(1) == 1
 
 
-@simulated
-@in_cluster
 async def test_s31_with_the_event_log_killed_a_send_fails_within_5_seconds_and_does_not_hang(
     cluster: ClusterHarness,
 ) -> None:
@@ -184,8 +162,6 @@ async def test_s31_with_the_event_log_killed_a_send_fails_within_5_seconds_and_d
     assert cluster.loop.time() - began <= limits.PERSIST_DEADLINE_S + 0.01
 
 
-@simulated
-@in_cluster
 async def test_s31_with_the_ingest_process_killed_a_send_fails_within_5_seconds(cluster: ClusterHarness) -> None:
     ann = await cluster.connect(ANN)
     cluster.ingest.crash()
@@ -198,8 +174,6 @@ async def test_s31_with_the_ingest_process_killed_a_send_fails_within_5_seconds(
 # --- S42, S43: ours ------------------------------------------------------------------------------------------------
 
 
-@simulated
-@in_cluster
 async def test_s42_an_ack_of_ten_to_the_fifteenth_counts_as_the_newest_message(cluster: ClusterHarness) -> None:
     cluster.given_messages(7)
     bob = await cluster.synced(BOB)
@@ -212,8 +186,6 @@ async def test_s42_an_ack_of_ten_to_the_fifteenth_counts_as_the_newest_message(c
     assert bob.codes == []
 
 
-@simulated
-@in_cluster
 async def test_s42_an_ack_beyond_the_end_by_a_client_with_a_cursor_beyond_the_end_poisons_nothing(
     cluster: ClusterHarness,
 ) -> None:
@@ -227,8 +199,6 @@ async def test_s42_an_ack_beyond_the_end_by_a_client_with_a_cursor_beyond_the_en
     await cluster.until(lambda: bob.pushes == [8], within_s=1)
 
 
-@simulated
-@in_cluster
 async def test_s43_after_a_flush_of_redis_everyone_is_reachable_within_a_heartbeat_on_the_same_socket(
     cluster: ClusterHarness,
 ) -> None:

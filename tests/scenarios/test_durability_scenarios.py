@@ -13,11 +13,10 @@ from seriatim.domain.errors import (
 )
 from seriatim.domain.message import Message, Receipt
 from seriatim.operations.counter_repair import CounterRepairer
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, Outcome, draft, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, Outcome, draft
 from tests.support.scripted_wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, CallOutcome, late
 
 
-@simulated
 async def test_s1_a_send_takes_the_next_sequence(bench: Bench) -> None:
     """Given counter 10, when one message is sent, then counter, answer, message and key say 11."""
     bench.given_messages(10)
@@ -29,7 +28,6 @@ async def test_s1_a_send_takes_the_next_sequence(bench: Bench) -> None:
     assert bench.store.keys[CHAT, draft(1).client_message_id].sequence == 11
 
 
-@simulated
 async def test_s2_a_repeated_send_gets_the_first_answer_and_stores_nothing(bench: Bench) -> None:
     """Given message 11, when the same id is sent again, then the counter stays and the answer is 11, deduplicated."""
     bench.given_messages(10)
@@ -42,7 +40,6 @@ async def test_s2_a_repeated_send_gets_the_first_answer_and_stores_nothing(bench
     assert len(bench.messages()) == 11
 
 
-@simulated
 async def test_s3_concurrent_sends_get_distinct_sequences(bench: Bench) -> None:
     """Given counter 10, when three processes send at once, then the counter is 13 and nobody clashes."""
     bench.given_messages(10)
@@ -53,7 +50,6 @@ async def test_s3_concurrent_sends_get_distinct_sequences(bench: Bench) -> None:
     assert sorted(bench.contents()[10:]) == ["text 0", "text 1", "text 2"]
 
 
-@simulated
 async def test_s4_twins_on_two_processes_become_one_message(bench: Bench) -> None:
     """Given A allocated 11, its twin B allocated 12 and committed first, then both are answered 12; 11 is a gap."""
     bench.given_messages(10)
@@ -72,7 +68,6 @@ async def test_s4_twins_on_two_processes_become_one_message(bench: Bench) -> Non
     assert [message.sequence for message in bench.messages()[10:]] == [12]
 
 
-@simulated
 async def test_s5_a_crash_after_the_allocation_leaves_a_gap(bench: Bench) -> None:
     """Given a crash after allocating 11, when the client retries elsewhere, then the message is at 12."""
     bench.given_messages(10)
@@ -88,14 +83,12 @@ async def test_s5_a_crash_after_the_allocation_leaves_a_gap(bench: Bench) -> Non
     assert 11 not in [message.sequence for message in bench.messages()]
 
 
-@simulated
 async def test_s6_the_first_message_of_a_chat_is_1(bench: Bench) -> None:
     """Given a new chat, when the first message is sent, then its sequence is 1 and nothing comes before it."""
     receipt = await bench.node().stored(draft(1))
     assert (receipt.sequence, receipt.prev_sequence) == (1, 0)
 
 
-@simulated
 async def test_s7_a_missing_counter_halts_the_chat_until_it_is_repaired(bench: Bench) -> None:
     """Given a lost counter, then sends fail, nothing is written, operators hear of it; after repair next = max+1."""
     bench.given_messages(7)
@@ -110,7 +103,6 @@ async def test_s7_a_missing_counter_halts_the_chat_until_it_is_repaired(bench: B
     assert (await node.stored(draft(1))).sequence == 8
 
 
-@simulated
 async def test_s8_a_hundred_concurrent_writers_get_a_hundred_sequences_without_a_gap(bench: Bench) -> None:
     """Given 100 concurrent sends of one chat, then 1..100 are all used, each once."""
     node = bench.node()
@@ -119,7 +111,6 @@ async def test_s8_a_hundred_concurrent_writers_get_a_hundred_sequences_without_a
     assert [outcome.sequence for outcome in receipts if isinstance(outcome, Receipt)] == list(range(1, 101))
 
 
-@simulated
 async def test_s8_writers_on_many_processes_never_share_a_sequence(bench: Bench) -> None:
     """Given 100 sends spread over 5 processes, then there are 100 messages with 100 sequences."""
     nodes = [bench.node(f"ingest-{number}") for number in range(5)]
@@ -129,7 +120,6 @@ async def test_s8_writers_on_many_processes_never_share_a_sequence(bench: Bench)
     assert len(set(sequences)) == len(sequences) == len(bench.messages()) == 100
 
 
-@simulated
 async def test_s9_killed_after_the_allocation_the_retry_succeeds_above_a_gap(bench: Bench) -> None:
     """Given a kill after step 3, when the client retries, then there is a gap, then success."""
     doomed = bench.node("ingest-1")
@@ -142,7 +132,6 @@ async def test_s9_killed_after_the_allocation_the_retry_succeeds_above_a_gap(ben
     assert (receipt.sequence, bench.published()) == (2, [2])
 
 
-@simulated
 async def test_s9_killed_after_the_commit_the_retry_gets_the_cached_answer_and_the_event_exists(bench: Bench) -> None:
     """Given a kill after step 4, when the client retries, then the answer is the cached one, published by then."""
     doomed = bench.node("ingest-1")
@@ -157,7 +146,6 @@ async def test_s9_killed_after_the_commit_the_retry_gets_the_cached_answer_and_t
     assert (receipt.sequence, receipt.deduplicated, bench.published()) == (1, True, [1])
 
 
-@simulated
 async def test_s14_a_timeout_and_a_retry_make_one_message(bench: Bench) -> None:
     """Given a send that timed out, when it is repeated with the same id, then the sequence is the same."""
     node = bench.node()
@@ -169,7 +157,6 @@ async def test_s14_a_timeout_and_a_retry_make_one_message(bench: Bench) -> None:
     assert bench.first_published() == [1]
 
 
-@simulated
 async def test_s15_a_client_that_crashed_before_the_ack_gets_the_same_answer(bench: Bench) -> None:
     """Given a client that never saw its ack, when it repeats after minutes, then the answer is the same."""
     node = bench.node()
@@ -180,7 +167,6 @@ async def test_s15_a_client_that_crashed_before_the_ack_gets_the_same_answer(ben
     assert len(bench.messages()) == 1
 
 
-@simulated
 async def test_s16_another_instance_answers_for_one_that_crashed_after_storing(bench: Bench) -> None:
     """Given a server that crashed after the commit and before the ack, then another answers the cached result."""
     doomed = bench.node("ingest-1")
@@ -195,7 +181,6 @@ async def test_s16_another_instance_answers_for_one_that_crashed_after_storing(b
     assert bench.published() == [1]
 
 
-@simulated
 async def test_s17_a_long_absence_is_synced_in_pages_in_order(bench: Bench) -> None:
     """Given 1,234 messages and a watermark of 7, when the client syncs, then it gets 8..1234 ascending, in pages."""
     bench.given_messages(1234)
@@ -205,7 +190,6 @@ async def test_s17_a_long_absence_is_synced_in_pages_in_order(bench: Bench) -> N
     assert node.wire.count("read") == 13
 
 
-@simulated
 async def test_s18_the_same_id_with_another_text_keeps_the_original(bench: Bench) -> None:
     """Given a stored message, when its id comes with other content, then sequence and content stay the first ones."""
     node = bench.node()
@@ -216,7 +200,6 @@ async def test_s18_the_same_id_with_another_text_keeps_the_original(bench: Bench
     assert [event.message.content for event in bench.events()] == ["the original"]
 
 
-@simulated
 async def test_s31_a_dead_store_is_an_error_within_the_deadline(bench: Bench) -> None:
     """Given a store that never answers, then each send gets an error within 5 s, and later ones work."""
     node = bench.node()
@@ -230,7 +213,6 @@ async def test_s31_a_dead_store_is_an_error_within_the_deadline(bench: Bench) ->
     assert (await node.stored(draft(99))).sequence == 1
 
 
-@simulated
 async def test_s31_a_store_that_dies_between_allocation_and_commit_is_an_error_within_the_deadline(
     bench: Bench,
 ) -> None:
@@ -246,7 +228,6 @@ async def test_s31_a_store_that_dies_between_allocation_and_commit_is_an_error_w
     assert bench.contents() == ["text 1"]
 
 
-@simulated
 async def test_s31_a_dead_event_log_is_an_error_and_not_a_hang(bench: Bench) -> None:
     """Given an event log that never answers, then each send gets an error within 5 s, and the breaker makes it fast."""
     node = bench.node()
@@ -259,7 +240,6 @@ async def test_s31_a_dead_event_log_is_an_error_and_not_a_hang(bench: Bench) -> 
     assert len(bench.messages()) == limits.BREAKER_FAILURES_MAX
 
 
-@simulated
 async def test_s39_no_reader_sees_a_higher_sequence_before_a_delayed_lower_one(bench: Bench) -> None:
     """Given two processes and a lower sequence that commits late, then every reader sees both, once, in order."""
     slow, quick = bench.node("ingest-1"), bench.node("ingest-2")
@@ -274,7 +254,6 @@ async def test_s39_no_reader_sees_a_higher_sequence_before_a_delayed_lower_one(b
     assert bench.first_published() == [1, 2]
 
 
-@simulated
 async def test_s39_a_lower_sequence_that_comes_too_late_moves_up_instead(bench: Bench) -> None:
     """Given a lower sequence delayed beyond sealing, then its message gets a higher one, and nobody misses it."""
     slow, quick = bench.node("ingest-1"), bench.node("ingest-2")
@@ -289,7 +268,6 @@ async def test_s39_a_lower_sequence_that_comes_too_late_moves_up_instead(bench: 
     assert sorted(bench.contents()) == ["text 1", "text 2"]
 
 
-@simulated
 async def test_s40_a_known_id_in_other_hands_discloses_nothing(bench: Bench) -> None:
     """Given Ann's message, when an outsider or another member uses its id, then neither learns anything but no."""
     node = bench.node()
@@ -306,7 +284,6 @@ async def test_s40_a_known_id_in_other_hands_discloses_nothing(bench: Bench) -> 
     assert bench.contents() == ["Ann's secret"]
 
 
-@simulated
 async def test_s41_a_hit_after_a_failed_publish_publishes(bench: Bench) -> None:
     """Given an event log down on the first try, when the second is a hit, then the event is out by its answer."""
     node = bench.node()
@@ -318,7 +295,6 @@ async def test_s41_a_hit_after_a_failed_publish_publishes(bench: Bench) -> None:
     assert bench.published() == [1]
 
 
-@simulated
 async def test_s42_an_absurd_ack_is_clamped_to_the_newest_message(bench: Bench) -> None:
     """Given 3 messages, when a client acknowledges 10^15, then its watermark is 3 and later acks still move it."""
     bench.given_messages(3)

@@ -14,14 +14,13 @@ from seriatim.domain.times import iso
 from seriatim.fanout.observer import Skip
 from seriatim.ports.event_log import MESSAGES, Event, Record
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
-from tests.support.bench import ANN, BOB, CHAT, Bench, draft, simulate, simulated
-from tests.support.cluster_harness import MESSAGES_0, ClusterHarness, in_cluster
+from tests.support.bench import ANN, BOB, CHAT, Bench, draft
+from tests.support.cluster_harness import MESSAGES_0, ClusterHarness
 from tests.support.scripted_wire import UNAVAILABLE, ScriptedWire, late
 
 # --- S33: one partitioner ------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_s33_records_lie_where_the_vectors_say(bench: Bench) -> None:
     """The vectors themselves, and what moves when a count doubles, are tests of the domain."""
     for count, expected in ((64, (22, 42, 45)), (128, (86, 106, 109)), (16, (6, 10, 13)), (8, (6, 2, 5))):
@@ -37,73 +36,59 @@ async def test_s33_records_lie_where_the_vectors_say(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("run_records", [1, 2])
-def test_s34_after_a_rebalance_in_the_middle_of_a_batch_the_offset_is_the_first_unhandled(
-    run_records: int, monkeypatch: pytest.MonkeyPatch
+async def test_s34_after_a_rebalance_in_the_middle_of_a_batch_the_offset_is_the_first_unhandled(
+    cluster: ClusterHarness, run_records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a batch half handled, when its owner leaves, then committed = handled + 1 and the next loses nothing."""
     monkeypatch.setattr(limits, "RUN_RECORDS_MAX", run_records)
-
-    @in_cluster
-    async def story(cluster: ClusterHarness) -> None:
-        bob = await cluster.connect(BOB)
-        cluster.fanout.directory_wire.always("connections", late(0.2))
-        for number in range(1, 8):
-            await cluster.ingest.stored(draft(number))
-        await cluster.until(lambda: len(bob.pushes) >= 3)
-        await cluster.fanout.stop()
-        handled = cluster.fanout.recorded.handled_offsets[MESSAGES_0]
-        assert 3 <= len(handled) < 7
-        assert cluster.next_offset() == handled[-1] + 1
-        successor = await cluster.add_fanout("fanout-2")
-        await cluster.until(lambda: cluster.next_offset() == 7)
-        assert bob.pushes == [1, 2, 3, 4, 5, 6, 7]
-        assert successor.recorded.handled_offsets[MESSAGES_0] == list(range(handled[-1] + 1, 7))
-
-    simulate(story)
+    bob = await cluster.connect(BOB)
+    cluster.fanout.directory_wire.always("connections", late(0.2))
+    for number in range(1, 8):
+        await cluster.ingest.stored(draft(number))
+    await cluster.until(lambda: len(bob.pushes) >= 3)
+    await cluster.fanout.stop()
+    handled = cluster.fanout.recorded.handled_offsets[MESSAGES_0]
+    assert 3 <= len(handled) < 7
+    assert cluster.next_offset() == handled[-1] + 1
+    successor = await cluster.add_fanout("fanout-2")
+    await cluster.until(lambda: cluster.next_offset() == 7)
+    assert bob.pushes == [1, 2, 3, 4, 5, 6, 7]
+    assert successor.recorded.handled_offsets[MESSAGES_0] == list(range(handled[-1] + 1, 7))
 
 
 @pytest.mark.parametrize("run_records", [1, 2])
-def test_s34_after_a_crash_in_the_middle_of_a_batch_some_may_come_twice_and_none_is_missing(
-    run_records: int, monkeypatch: pytest.MonkeyPatch
+async def test_s34_after_a_crash_in_the_middle_of_a_batch_some_may_come_twice_and_none_is_missing(
+    cluster: ClusterHarness, run_records: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "RUN_RECORDS_MAX", run_records)
-
-    @in_cluster
-    async def story(cluster: ClusterHarness) -> None:
-        bob = await cluster.connect(BOB)
-        cluster.fanout.directory_wire.always("connections", late(0.2))
-        for number in range(1, 8):
-            await cluster.ingest.stored(draft(number))
-        await cluster.until(lambda: len(bob.pushes) >= 3)
-        assert len(bob.pushes) == 3
-        await asyncio.sleep(0.1)  # the fourth is in its hands
-        cluster.fanout.crash()
-        assert cluster.next_offset() <= 3
-        await cluster.add_fanout("fanout-2")
-        await cluster.until(lambda: cluster.next_offset() == 7)
-        assert sorted(dict.fromkeys(bob.pushes)) == [1, 2, 3, 4, 5, 6, 7]
-
-    simulate(story)
+    bob = await cluster.connect(BOB)
+    cluster.fanout.directory_wire.always("connections", late(0.2))
+    for number in range(1, 8):
+        await cluster.ingest.stored(draft(number))
+    await cluster.until(lambda: len(bob.pushes) >= 3)
+    assert len(bob.pushes) == 3
+    await asyncio.sleep(0.1)  # the fourth is in its hands
+    cluster.fanout.crash()
+    assert cluster.next_offset() <= 3
+    await cluster.add_fanout("fanout-2")
+    await cluster.until(lambda: cluster.next_offset() == 7)
+    assert sorted(dict.fromkeys(bob.pushes)) == [1, 2, 3, 4, 5, 6, 7]
 
 
 @pytest.mark.parametrize("poison", [b"", b"{", b'{"event_type":"MessagePersisted"}', b'{"event_type":"Unheard"}'])
-def test_s35_a_record_that_cannot_be_read_becomes_a_dead_letter_at_once_and_the_partition_flows(poison: bytes) -> None:
-    @in_cluster
-    async def story(cluster: ClusterHarness) -> None:
-        bob = await cluster.connect(BOB)
-        cluster.append_raw(poison)
-        await cluster.ingest.stored(draft(1))
-        await cluster.until(lambda: bob.pushes == [1], within_s=1)
-        [dead_letter] = cluster.dead_letters()
-        assert _attempts(dead_letter) == 1
-        await cluster.until(lambda: cluster.next_offset() == 2)
-        assert cluster.fanout.recorded.retries == 0
-
-    simulate(story)
+async def test_s35_a_record_that_cannot_be_read_becomes_a_dead_letter_at_once_and_the_partition_flows(
+    cluster: ClusterHarness, poison: bytes
+) -> None:
+    bob = await cluster.connect(BOB)
+    cluster.append_raw(poison)
+    await cluster.ingest.stored(draft(1))
+    await cluster.until(lambda: bob.pushes == [1], within_s=1)
+    [dead_letter] = cluster.dead_letters()
+    assert _attempts(dead_letter) == 1
+    await cluster.until(lambda: cluster.next_offset() == 2)
+    assert cluster.fanout.recorded.retries == 0
 
 
-@simulated
-@in_cluster
 async def test_s35_a_record_that_meets_a_bug_every_time_becomes_a_dead_letter_after_3_attempts(
     cluster: ClusterHarness,
 ) -> None:
@@ -117,8 +102,6 @@ async def test_s35_a_record_that_meets_a_bug_every_time_becomes_a_dead_letter_af
     await cluster.until(lambda: cluster.next_offset() == 2)
 
 
-@simulated
-@in_cluster
 async def test_s35_a_record_that_cannot_be_read_leaves_its_run_and_its_neighbours_come_once_in_order(
     cluster: ClusterHarness,
 ) -> None:
@@ -136,8 +119,6 @@ async def test_s35_a_record_that_cannot_be_read_leaves_its_run_and_its_neighbour
     assert cluster.fanout.recorded.handled_offsets[MESSAGES_0] == [0, 1, 2, 3]
 
 
-@simulated
-@in_cluster
 async def test_s35_a_bug_met_by_a_run_is_met_by_its_records_one_by_one_and_only_the_culprit_becomes_a_dead_letter(
     cluster: ClusterHarness,
 ) -> None:
@@ -159,8 +140,6 @@ def _attempts(dead_letter: Record) -> int:
     return msgspec.json.decode(dead_letter.value or b"", type=DeadLetterBody).dlq_metadata.processing_attempts
 
 
-@simulated
-@in_cluster
 async def test_s36_trouble_downstream_is_skipped_and_never_a_dead_letter(cluster: ClusterHarness) -> None:
     """Given directory, push or roster failing, then the offset advances, nothing becomes a dead letter or is lost."""
     bob = await cluster.synced(BOB)
@@ -181,8 +160,6 @@ async def test_s36_trouble_downstream_is_skipped_and_never_a_dead_letter(cluster
     await cluster.until(lambda: bob.pushes == [1, 2, 3, 4], within_s=1)
 
 
-@simulated
-@in_cluster
 async def test_s36_a_gateway_that_is_gone_is_skipped(cluster: ClusterHarness) -> None:
     await cluster.connect(BOB)
     cluster.gateway.crash()
@@ -191,8 +168,6 @@ async def test_s36_a_gateway_that_is_gone_is_skipped(cluster: ClusterHarness) ->
     assert (cluster.fanout.recorded.skips, cluster.dead_letters()) == ([Skip.GATEWAY_GONE], [])
 
 
-@simulated
-@in_cluster
 async def test_s37_an_event_without_its_optional_fields_is_delivered_with_their_defaults(
     cluster: ClusterHarness,
 ) -> None:
@@ -206,8 +181,6 @@ async def test_s37_an_event_without_its_optional_fields_is_delivered_with_their_
     assert cluster.dead_letters() == []
 
 
-@simulated
-@in_cluster
 async def test_s37_an_event_of_an_unknown_version_is_read_as_version_1_with_a_warning(cluster: ClusterHarness) -> None:
     bob = await cluster.connect(BOB)
     cluster.append_raw(_event(cluster, event_version=99, fields_of_tomorrow={"mood": "calm"}))

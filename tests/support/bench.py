@@ -54,22 +54,31 @@ def simulated(schedule: Schedule) -> Callable[[], None]:
     return test
 
 
-def simulate(schedule: Schedule, *, seed: int = 1, on: "Callable[[type[Bench]], type[Bench]] | None" = None) -> None:
-    """`on`: the bench to take instead of this kind of bench."""
+def simulate(schedule: Schedule, *, seed: int = 1) -> None:
     loop = SimulatedLoop(Random(seed))
-    kind: type[Bench] = getattr(schedule, "stage", Bench)
-    bench = (on(kind) if on is not None else kind)(loop)
-    main = Process(loop, "test", random=Random(seed + 1)).spawn(schedule(bench))
+    bench = Bench(loop)
     try:
-        loop.run_until(HANGS_AFTER_S, main.done)
-        assert main.done(), "the schedule hangs"
-        main.result()
-        bench.check()
-        loop.close()
-        assert not loop.failures, loop.failures
+        run_in_virtual_time(bench, schedule(bench), seed=seed)
     finally:
         loop.close()
         bench.close()
+
+
+def run_in_virtual_time(bench: "Bench", schedule: Coroutine[Any, Any, None], *, seed: int = 1) -> None:
+    """Opens the harness, runs the schedule to its end, and checks the promises that hold in every schedule."""
+    loop = bench.loop
+
+    async def opened() -> None:
+        await bench.open()
+        await schedule
+
+    main = Process(loop, "test", random=Random(seed + 1)).spawn(opened())
+    loop.run_until(HANGS_AFTER_S, main.done)
+    assert main.done(), "the schedule hangs"
+    main.result()
+    bench.check()
+    loop.close()
+    assert not loop.failures, loop.failures
 
 
 class Bench(OnMemory):
@@ -82,6 +91,9 @@ class Bench(OnMemory):
         self._filled: set[tuple[str, int]] = set()
         self._in_the_log: set[str] = set()
         self.add_chat(CHAT)
+
+    async def open(self) -> None:
+        """Runs in virtual time before the test. Here: nothing."""
 
     # --- what is there at the beginning ----------------------------------------------------------------------------
 

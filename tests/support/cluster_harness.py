@@ -1,13 +1,13 @@
 """All three planes in virtual time, each in processes of its own, with real or scripted clients and scripted wires.
 
-`in_cluster` turns a coroutine that gets a `ClusterHarness` into a schedule, for `simulated` and `closed_by`. Nothing
-fails unless the test says so.
+An async test that takes the fixture `cluster` runs on it (`tests/support/virtual_time.py`). Nothing fails unless the
+test says so.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
@@ -34,7 +34,7 @@ from seriatim.simulation.ingest_streams import IngestNode, SimulatedDurability
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.trace import Trace
-from tests.support.bench import CHAT, Bench, Node, Schedule
+from tests.support.bench import CHAT, Bench, Node
 from tests.support.recording_observers import FanoutRecorder, GatewayRecorder
 from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_wire import ScriptedWire
@@ -42,24 +42,6 @@ from tests.support.scripted_wire import ScriptedWire
 GROUP = "fanout-workers"
 MESSAGES_0, MEMBERSHIPS_0 = Partition(MESSAGES, 0), Partition(MEMBERSHIPS, 0)
 TOKEN_S = 3600
-
-Story = Callable[["ClusterHarness"], Coroutine[Any, Any, None]]
-
-
-def in_cluster(story: Story) -> Schedule:
-    """The story as a schedule on a `ClusterHarness` that was opened before."""
-
-    async def schedule(cluster: Bench) -> None:
-        assert isinstance(cluster, ClusterHarness)
-        await cluster.open()
-        await story(cluster)
-
-    vars(schedule)["stage"] = ClusterHarness
-    schedule.__name__ = story.__name__
-    schedule.__qualname__ = story.__qualname__
-    schedule.__module__ = story.__module__
-    schedule.__doc__ = story.__doc__
-    return schedule
 
 
 class ClusterHarness(Bench):

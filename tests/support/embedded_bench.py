@@ -1,4 +1,4 @@
-"""A bench on a real data folder: RocksDB in a temporary folder, one process, sends by the short way, virtual time.
+"""A bench on a real data folder: RocksDB in a temporary folder, one process, sends by the atomic commit, virtual time.
 
 Only the thread of the writer is replaced: a sync takes its time on the simulated loop.
 """
@@ -95,12 +95,6 @@ class EmbeddedBench(OnAFolder, Bench):
 
 class EmbeddedCluster(OnAFolder, ClusterHarness):
     pass
-
-
-def embedded(kind: type[Bench]) -> type[Bench]:
-    """For `simulate`."""
-    kinds: dict[type[Bench], type[Bench]] = {Bench: EmbeddedBench, ClusterHarness: EmbeddedCluster}
-    return kinds[kind]
 
 
 class FolderLog:

@@ -78,7 +78,7 @@ def key_not_bound_to_sender() -> Sequence[Patch]:
     def judge_key(draft: Draft, digest: str, key: Key, *, member: bool) -> dedup.Hit | dedup.Refusal:
         return original(draft, digest, msgspec.structs.replace(key, sender_id=draft.sender_id), member=member)
 
-    return [(dedup, "judge_key", judge_key)]
+    return [(dedup, "judge_key", judge_key), (atomic_commit, "judge_key", judge_key)]
 
 
 @removes("membership is a condition of the transaction, not of an earlier read", hole="H19", profile="members")

@@ -9,24 +9,13 @@ Patch = tuple[object, str, object]  # an owner, the name of its attribute, and t
 SEEDS_MAX = 2000
 
 
-class Mutant(msgspec.Struct, frozen=True, kw_only=True):
-    """The checks must notice it within `seeds` seeds of its profile.
-
-    `removes` is the rule that the patches remove. `hole` is the row of docs/spec/delivery.md#the-holes that the rule
-    closes.
-    """
+class RemovedRule(msgspec.Struct, frozen=True, kw_only=True):
+    """`removes` is the rule that the patches remove. `hole` is the row of docs/spec/delivery.md#the-holes it closes."""
 
     name: str
     removes: str
     hole: str
     patches: Callable[[], Sequence[Patch]]
-    profile: str
-    seeds: int
-
-    @property
-    def plane(self) -> str:
-        """Named by the module that declares it."""
-        return self.patches.__module__.rpartition(".")[2].replace("_", " ")
 
     @contextmanager
     def apply(self) -> Iterator[None]:
@@ -40,6 +29,18 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
         finally:
             for owner, name, original in reversed(before):
                 setattr(owner, name, original)
+
+
+class Mutant(RemovedRule, frozen=True, kw_only=True):
+    """The checks of the simulator must notice the loss of the rule within `seeds` seeds of the profile."""
+
+    profile: str
+    seeds: int
+
+    @property
+    def plane(self) -> str:
+        """Named by the module that declares it."""
+        return self.patches.__module__.rpartition(".")[2].replace("_", " ")
 
 
 def removes(
