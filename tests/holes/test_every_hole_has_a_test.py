@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bench import Bench, draft, run_in_virtual_time
+from tests.support.bench import Bench, draft
 from tests.support.embedded_bench import EmbeddedBench
-from tests.support.virtual_time import opened
+from tests.support.virtual_time import opened, run_in_virtual_time
 
 HOLES = tuple(range(1, 26))  # H1 to H25
 

@@ -1,13 +1,12 @@
 """The durability plane on a bench: real planes, memory engines, virtual time, and every fault at the test's command.
 
-`simulated` turns a coroutine that gets a `Bench` into a test. Whatever the test itself asserts, the bench watches the
-promises that hold in every schedule, and fails the test when one is broken.
+An async test that takes the fixture `bench` runs on it (`tests/support/virtual_time.py`). Whatever the test itself
+asserts, the bench watches the promises that hold in every schedule, and fails the test when one is broken.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 import msgspec
 
@@ -35,50 +34,8 @@ CHAT = "chat_1"
 ANN, BOB, CID = "user_ann", "user_bob", "user_cid"  # Ann owns the chat, Bob and Cid are members
 EVE = "user_eve"  # an outsider
 
-HANGS_AFTER_S = 300.0  # virtual: far beyond every deadline
 
 Outcome = Receipt | SeriatimError
-Schedule = Callable[["Bench"], Coroutine[Any, Any, None]]
-
-
-def simulated(schedule: Schedule) -> Callable[[], None]:
-    """A test of it: run in virtual time, with all promises watched."""
-
-    def test() -> None:
-        simulate(schedule)
-
-    test.__name__ = schedule.__name__
-    test.__qualname__ = schedule.__qualname__
-    test.__module__ = schedule.__module__
-    test.__doc__ = schedule.__doc__
-    return test
-
-
-def simulate(schedule: Schedule, *, seed: int = 1) -> None:
-    loop = SimulatedLoop(Random(seed))
-    bench = Bench(loop)
-    try:
-        run_in_virtual_time(bench, schedule(bench), seed=seed)
-    finally:
-        loop.close()
-        bench.close()
-
-
-def run_in_virtual_time(bench: "Bench", schedule: Coroutine[Any, Any, None], *, seed: int = 1) -> None:
-    """Opens the harness, runs the schedule to its end, and checks the promises that hold in every schedule."""
-    loop = bench.loop
-
-    async def opened() -> None:
-        await bench.open()
-        await schedule
-
-    main = Process(loop, "test", random=Random(seed + 1)).spawn(opened())
-    loop.run_until(HANGS_AFTER_S, main.done)
-    assert main.done(), "the schedule hangs"
-    main.result()
-    bench.check()
-    loop.close()
-    assert not loop.failures, loop.failures
 
 
 class Bench(OnMemory):

@@ -5,17 +5,21 @@ one is broken. A folder of tests may override the two fixtures to run the same t
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from seriatim.simulation.loop import SimulatedLoop
-from tests.support.bench import Bench, run_in_virtual_time
+from seriatim.simulation.process import Process
+from tests.support.bench import Bench
 from tests.support.cluster_harness import ClusterHarness
 
 H = TypeVar("H", bound=Bench)
+
+SEED = 1
+HANGS_AFTER_S = 300.0  # virtual: far beyond every deadline
 
 
 @pytest.fixture
@@ -31,10 +35,12 @@ def cluster() -> Iterator[ClusterHarness]:
 
 
 def opened(kind: type[H]) -> Iterator[H]:
-    harness = kind(SimulatedLoop(Random(1)))
-    yield harness
-    harness.loop.close()
-    harness.close()
+    harness = kind(SimulatedLoop(Random(SEED)))
+    try:
+        yield harness
+    finally:
+        harness.loop.close()
+        harness.close()
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,3 +53,26 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     run_in_virtual_time(harness, test(**arguments))
     return True
+
+
+def simulate(schedule: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+    """For a test that runs several schedules, each on a harness of its own."""
+    for bench in opened(Bench):
+        run_in_virtual_time(bench, schedule(bench))
+
+
+def run_in_virtual_time(harness: Bench, schedule: Coroutine[Any, Any, None]) -> None:
+    """Opens the harness, runs the schedule to its end, and checks the promises that hold in every schedule."""
+    loop = harness.loop
+
+    async def opened_first() -> None:
+        await harness.open()
+        await schedule
+
+    main = Process(loop, "test", random=Random(SEED + 1)).spawn(opened_first())
+    loop.run_until(HANGS_AFTER_S, main.done)
+    assert main.done(), "the schedule hangs"
+    main.result()
+    harness.check()
+    loop.close()
+    assert not loop.failures, loop.failures

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from seriatim.domain.errors import BadRequest, ValidationFailed
-from tests.support.bench import ANN, BOB, Bench, simulated
+from tests.support.bench import ANN, BOB, Bench
+from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import DAN, ChatApiHarness, field_of
 
 
-@simulated
 async def test_the_list_shows_newest_activity_first_with_what_a_client_needs(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     quiet = await api.group(ANN, BOB, name="Quiet")
@@ -37,7 +37,6 @@ async def test_the_list_shows_newest_activity_first_with_what_a_client_needs(ben
     assert [line["pending_ack_count"] for line in await api.data(BOB, "GET /chats")] == [0, 0]
 
 
-@simulated
 async def test_R3_R4_the_pages_of_the_list_are_all_chats_once_in_order_and_lead_back(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     made = [await api.group(ANN, BOB) for _ in range(25)]
@@ -56,7 +55,6 @@ async def test_R3_R4_the_pages_of_the_list_are_all_chats_once_in_order_and_lead_
     assert before.data == pages[2]
 
 
-@simulated
 async def test_chats_of_equal_activity_are_in_order_of_their_ids(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     for chat_id in ("chat_c", "chat_a", "chat_b"):
@@ -66,7 +64,6 @@ async def test_chats_of_equal_activity_are_in_order_of_their_ids(bench: Bench) -
     assert [line["chat_id"] for page in pages for line in page] == ["chat_a", "chat_b", "chat_c"]
 
 
-@simulated
 async def test_updated_since_is_inclusive_and_a_cursor_keeps_it(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     times = []
@@ -86,16 +83,14 @@ async def test_updated_since_is_inclusive_and_a_cursor_keeps_it(bench: Bench) ->
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-01-30", "2026-01-30T14:30:00", "1769783400000", ""])
 def test_updated_since_is_a_time_with_an_offset(text: str) -> None:
-    @simulated
     async def refused(bench: Bench) -> None:
         with pytest.raises(ValidationFailed) as error:
             await ChatApiHarness(bench).ask(ANN, f"GET /chats?updated_since={text}")
         assert field_of(error.value) == ("updated_since", "INVALID_FORMAT")
 
-    refused()
+    simulate(refused)
 
 
-@simulated
 async def test_any_time_with_an_offset_is_understood_however_far_away(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     await api.group(ANN, BOB)
@@ -107,7 +102,6 @@ async def test_any_time_with_an_offset_is_understood_however_far_away(bench: Ben
         assert len(await api.data(ANN, f"GET /chats?updated_since={text}")) == count
 
 
-@simulated
 async def test_a_cursor_of_somebody_elses_list_is_a_bad_request(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     for _ in range(2):
@@ -120,7 +114,6 @@ async def test_a_cursor_of_somebody_elses_list_is_a_bad_request(bench: Bench) ->
             await api.ask(user_id, f"GET /chats?limit=1&cursor={text}")
 
 
-@simulated
 async def test_a_chat_just_left_is_not_in_the_list_although_the_index_still_has_it(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     chat_id, other = await api.group(ANN, BOB), await api.group(ANN, BOB)

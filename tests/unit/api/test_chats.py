@@ -16,15 +16,15 @@ from seriatim.domain.errors import (
     ValidationFailed,
 )
 from seriatim.domain.times import iso
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench
 from tests.support.scripted_wire import LOST_RESPONSE
+from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import ChatApiHarness, field_of
 
 NOBODY = "user_nobody"
 FOR_EVER = "9999-12-31T23:59:59.999Z"
 
 
-@simulated
 async def test_a_new_group_has_the_creator_as_owner_and_the_others_as_members(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     reply = await api.ask(ANN, "POST /chats", {"type": "group", "name": " Team\t", "member_ids": [CID, BOB]})
@@ -48,7 +48,6 @@ async def test_a_new_group_has_the_creator_as_owner_and_the_others_as_members(be
     }
 
 
-@simulated
 async def test_a_chat_shows_how_far_it_goes_and_how_far_the_caller_is(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(7)
@@ -57,7 +56,6 @@ async def test_a_chat_shows_how_far_it_goes_and_how_far_the_caller_is(bench: Ben
     assert (chat["current_sequence"], chat["my_membership"]["last_acked_sequence"]) == (7, 4)
 
 
-@simulated
 async def test_members_is_another_name_of_member_ids(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     chat = await api.data(ANN, "POST /chats", {"type": "group", "members": [BOB]})
@@ -91,7 +89,6 @@ CROWD = [f"user_{number}" for number in range(limits.GROUP_MEMBERS_MAX)]
     ],
 )
 def test_a_chat_that_cannot_be_is_refused_by_field(body: dict[str, object], field: str, code: str) -> None:
-    @simulated
     async def refused(bench: Bench) -> None:
         api, before = ChatApiHarness(bench), dict(bench.store.chats)
         with pytest.raises(ValidationFailed) as error:
@@ -99,10 +96,9 @@ def test_a_chat_that_cannot_be_is_refused_by_field(body: dict[str, object], fiel
         assert field_of(error.value) == (field, code)
         assert bench.store.chats == before
 
-    refused()
+    simulate(refused)
 
 
-@simulated
 async def test_a_name_of_128_characters_within_spaces_is_accepted_and_none_is_too(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     named = await api.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB], "name": f"  {'x' * 128}  "})
@@ -110,7 +106,6 @@ async def test_a_name_of_128_characters_within_spaces_is_accepted_and_none_is_to
     assert (await api.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB], "name": None}))["name"] is None
 
 
-@simulated
 async def test_with_unknown_members_nothing_is_written_and_they_are_named(bench: Bench) -> None:
     api, before = ChatApiHarness(bench), dict(bench.store.chats)
     with pytest.raises(UserNotFound) as refused:
@@ -125,7 +120,6 @@ async def test_with_unknown_members_nothing_is_written_and_they_are_named(bench:
 # --- direct chats -----------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_F5_R8_a_pair_has_one_direct_chat_whoever_asks_and_however_often(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     first = await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB], "name": "x" * 200})
@@ -138,7 +132,6 @@ async def test_F5_R8_a_pair_has_one_direct_chat_whoever_asks_and_however_often(b
     assert [event.chat_id for event in api.creations()] == [first.data["chat_id"]]
 
 
-@simulated
 async def test_F5_R8_a_pair_that_asks_all_at_once_gets_one_direct_chat(bench: Bench) -> None:
     desks = [ChatApiHarness(bench, f"api-{number}") for number in range(3)]
     replies = await asyncio.gather(
@@ -150,7 +143,6 @@ async def test_F5_R8_a_pair_that_asks_all_at_once_gets_one_direct_chat(bench: Be
     assert len(desks[0].creations()) == 1
 
 
-@simulated
 async def test_R9_a_direct_chat_has_its_two_members_for_ever(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     chat_id = await api.direct(ANN, BOB)
@@ -171,7 +163,6 @@ async def test_R9_a_direct_chat_has_its_two_members_for_ever(bench: Bench) -> No
     assert list(bench.store.pairs.values()) == [chat_id]
 
 
-@simulated
 async def test_a_replayed_key_finds_the_direct_chat_that_was_there_before(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     chat_id = await api.direct(BOB, ANN)
@@ -183,7 +174,6 @@ async def test_a_replayed_key_finds_the_direct_chat_that_was_there_before(bench:
     assert again.data["chat_id"] == chat_id
 
 
-@simulated
 async def test_a_replayed_key_of_a_new_direct_chat_keeps_its_status_and_tells_nobody_again(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     body = {"type": "direct", "member_ids": [BOB]}
@@ -198,7 +188,6 @@ async def test_a_replayed_key_of_a_new_direct_chat_keeps_its_status_and_tells_no
 # --- once per key -----------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_F10_a_replayed_creation_shows_the_chat_as_it_is_now_and_is_told_once(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     body = {"type": "group", "member_ids": [BOB]}
@@ -213,7 +202,6 @@ async def test_F10_a_replayed_creation_shows_the_chat_as_it_is_now_and_is_told_o
         await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [CID]}, key=1)
 
 
-@simulated
 async def test_without_a_key_or_with_another_one_a_group_is_made_anew(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     body = {"type": "group", "member_ids": [BOB]}
@@ -221,7 +209,6 @@ async def test_without_a_key_or_with_another_one_a_group_is_made_anew(bench: Ben
     assert len({reply.data["chat_id"] for reply in replies}) == 4
 
 
-@simulated
 async def test_a_creation_with_an_unknown_outcome_is_resumed_by_its_key(bench: Bench) -> None:
     api, before = ChatApiHarness(bench), len(bench.store.chats)
     body = {"type": "group", "member_ids": [BOB]}
@@ -234,7 +221,6 @@ async def test_a_creation_with_an_unknown_outcome_is_resumed_by_its_key(bench: B
     assert {event.chat_id for event in api.creations()} == {reply.data["chat_id"]}
 
 
-@simulated
 async def test_a_refused_creation_gives_its_key_back(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     with pytest.raises(UserNotFound):
@@ -245,7 +231,6 @@ async def test_a_refused_creation_gives_its_key_back(bench: Bench) -> None:
 # --- name and quiet ---------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_a_renamed_group_answers_without_its_members(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     chat_id = await api.group(ANN, BOB, name="Old")
@@ -263,7 +248,6 @@ async def test_a_renamed_group_answers_without_its_members(bench: Bench) -> None
         await api.ask(BOB, f"PATCH /chats/{chat_id}", {"name": "Mine"})
 
 
-@simulated
 async def test_quiet_lasts_for_the_hours_asked_for_or_for_ever_and_is_the_members_own(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     hour = await api.data(BOB, f"POST /chats/{CHAT}/mute", {"duration_hours": 1})
@@ -279,15 +263,13 @@ async def test_quiet_lasts_for_the_hours_asked_for_or_for_ever_and_is_the_member
 
 @pytest.mark.parametrize("hours", [0, -1, 8761, 1.5, True, "1"])
 def test_quiet_for_no_hours_or_more_than_a_year_is_refused(hours: object) -> None:
-    @simulated
     async def refused(bench: Bench) -> None:
         with pytest.raises(ValidationFailed):
             await ChatApiHarness(bench).ask(BOB, f"POST /chats/{CHAT}/mute", {"duration_hours": hours})
 
-    refused()
+    simulate(refused)
 
 
-@simulated
 async def test_quiet_is_for_members(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     with pytest.raises(NotAMember):

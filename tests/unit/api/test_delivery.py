@@ -5,7 +5,8 @@ import pytest
 from seriatim.api.delivery import check_chat_ids
 from seriatim.domain import limits
 from seriatim.domain.errors import BadRequest, Unprocessable, ValidationFailed
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench
+from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import DAN, ChatApiHarness, field_of
 
 BOTH = [f"PATCH /delivery-state/{CHAT}", f"PATCH /chats/{CHAT}/delivery-state"]
@@ -13,7 +14,6 @@ BOTH = [f"PATCH /delivery-state/{CHAT}", f"PATCH /chats/{CHAT}/delivery-state"]
 
 @pytest.mark.parametrize("request_line", BOTH)
 def test_R7_a_watermark_rises_and_never_falls(request_line: str) -> None:
-    @simulated
     async def acknowledge(bench: Bench) -> None:
         api = ChatApiHarness(bench)
         bench.given_messages(10)
@@ -25,12 +25,11 @@ def test_R7_a_watermark_rises_and_never_falls(request_line: str) -> None:
         assert raised["last_acked_sequence"] == 10
         assert raised["updated_at"] > first["updated_at"]
 
-    acknowledge()
+    simulate(acknowledge)
 
 
 @pytest.mark.parametrize("request_line", BOTH)
 def test_R7_nothing_beyond_the_newest_message_is_acknowledged_or_written(request_line: str) -> None:
-    @simulated
     async def refuse(bench: Bench) -> None:
         api = ChatApiHarness(bench)
         with pytest.raises(Unprocessable):
@@ -41,22 +40,20 @@ def test_R7_nothing_beyond_the_newest_message_is_acknowledged_or_written(request
         assert refused.value.details == {"reason": "invalid_sequence", "current_sequence": 10}
         assert bench.store.watermarks == {}
 
-    refuse()
+    simulate(refuse)
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**53, 4.0, "4", True, None])
 def test_a_watermark_is_a_sequence(value: object) -> None:
-    @simulated
     async def refused(bench: Bench) -> None:
         bench.given_messages(10)
         with pytest.raises(ValidationFailed) as error:
             await ChatApiHarness(bench).ask(BOB, BOTH[0], {"last_acked_sequence": value})
         assert field_of(error.value)[0] == "last_acked_sequence"
 
-    refused()
+    simulate(refused)
 
 
-@simulated
 async def test_below_the_first_message_there_is_nothing_to_acknowledge(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.put_tombstone(1)
@@ -69,7 +66,6 @@ async def test_below_the_first_message_there_is_nothing_to_acknowledge(bench: Be
 # --- one's own --------------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_the_state_of_ones_chats_says_how_much_is_pending(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     chat_id, other = await api.group(ANN, BOB), await api.group(ANN, BOB)
@@ -90,7 +86,6 @@ async def test_the_state_of_ones_chats_says_how_much_is_pending(bench: Bench) ->
     assert (states[other]["current_sequence"], states[other]["pending_ack_count"]) == (0, 0)
 
 
-@simulated
 async def test_chats_of_others_and_of_nobody_are_left_out_of_the_state(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     theirs, ours = await api.group(ANN, CID), await api.group(ANN, BOB)
@@ -100,7 +95,6 @@ async def test_chats_of_others_and_of_nobody_are_left_out_of_the_state(bench: Be
     assert await api.data(EVE, "GET /delivery-state?chat_ids=") == []
 
 
-@simulated
 async def test_who_was_removed_sees_no_state_although_the_index_still_has_them(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     chat_id = await api.group(ANN, BOB)
@@ -115,7 +109,6 @@ def test_each_chat_is_asked_about_once_and_what_is_no_id_never() -> None:
     assert check_chat_ids(None) is None
 
 
-@simulated
 async def test_fifty_chats_may_be_named_and_no_more(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     fifty = ",".join(f"chat_{number}" for number in range(50))
@@ -125,7 +118,6 @@ async def test_fifty_chats_may_be_named_and_no_more(bench: Bench) -> None:
     assert field_of(refused.value) == ("chat_ids", "TOO_LONG")
 
 
-@simulated
 async def test_all_chats_of_a_busy_user_are_shown(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     for number in range(2 * limits.LOOKUP_KEYS_MAX + 1):
@@ -139,7 +131,6 @@ async def test_all_chats_of_a_busy_user_are_shown(bench: Bench) -> None:
 # --- of a message -----------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_the_sender_and_whoever_is_that_far_has_received_a_message(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(5)  # of Ann
@@ -169,7 +160,6 @@ async def test_the_sender_and_whoever_is_that_far_has_received_a_message(bench: 
     }
 
 
-@simulated
 async def test_only_current_members_count_in_the_status(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(5)
@@ -180,13 +170,11 @@ async def test_only_current_members_count_in_the_status(bench: Bench) -> None:
     assert status["delivery_summary"]["pending_count"] == 1
 
 
-@simulated
 async def test_in_an_empty_chat_nothing_is_pending(bench: Bench) -> None:
     status = await ChatApiHarness(bench).data(BOB, f"GET /chats/{CHAT}/delivery-status")
     assert (status["delivery_summary"]["sequence"], status["delivery_summary"]["all_delivered"]) == (0, True)
 
 
-@simulated
 async def test_R3_the_pages_of_a_status_are_about_one_message_and_sum_up_everybody(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(5)

@@ -7,13 +7,13 @@ from seriatim.domain.errors import NotFound, ValidationFailed
 from seriatim.domain.ids import ulid, ulid_ms
 from seriatim.domain.message import Message
 from seriatim.domain.times import iso
-from tests.support.bench import BOB, CHAT, Bench, key_id, simulated
+from tests.support.bench import BOB, CHAT, Bench, key_id
+from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import ChatApiHarness
 
 MESSAGES = f"GET /chats/{CHAT}/messages"
 
 
-@simulated
 async def test_a_message_is_found_by_its_id_wherever_it_stands(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     ids = _given(bench, 400, every_s=7)
@@ -23,7 +23,6 @@ async def test_a_message_is_found_by_its_id_wherever_it_stands(bench: Bench) -> 
         assert found["sender"]["display_name"] == "Ann"
 
 
-@simulated
 async def test_a_search_halves_and_does_not_read_everything(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     ids = _given(bench, 4000, every_s=7)
@@ -32,7 +31,6 @@ async def test_a_search_halves_and_does_not_read_everything(bench: Bench) -> Non
     assert api.node.wire.count("read") < 20
 
 
-@simulated
 async def test_a_message_is_found_although_clocks_disagree_by_seconds_and_slots_are_empty(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     ids = _given(bench, 300, every_s=1, skew_s=9, tombstones=range(50, 150))
@@ -40,7 +38,6 @@ async def test_a_message_is_found_although_clocks_disagree_by_seconds_and_slots_
         assert (await api.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
 
 
-@simulated
 async def test_a_message_is_found_although_its_id_and_its_time_differ_by_as_much_as_they_may(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     spread_ms = int(limits.FIND_SPREAD_S * 1000)
@@ -63,7 +60,6 @@ async def test_a_message_is_found_although_its_id_and_its_time_differ_by_as_much
         assert (await api.data(BOB, f"{MESSAGES}/{message.message_id}"))["sequence"] == message.sequence
 
 
-@simulated
 async def test_a_message_among_many_of_the_same_moment_is_found(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     ids = _given(bench, 1500, every_s=0)
@@ -71,7 +67,6 @@ async def test_a_message_among_many_of_the_same_moment_is_found(bench: Bench) ->
         assert (await api.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
 
 
-@simulated
 async def test_what_was_really_sent_is_found(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     receipt = await api.send(1)
@@ -79,7 +74,6 @@ async def test_what_was_really_sent_is_found(bench: Bench) -> None:
     assert (await api.data(BOB, f"{MESSAGES}/1"))["message_id"] == receipt.message_id
 
 
-@simulated
 async def test_what_is_not_in_this_chat_is_not_found(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     ids = _given(bench, 30, every_s=7, tombstones=range(10, 12))
@@ -95,7 +89,6 @@ async def test_what_is_not_in_this_chat_is_not_found(bench: Bench) -> None:
             await api.ask(BOB, f"GET /chats/chat_2/messages/{wanted}")
 
 
-@simulated
 async def test_nothing_above_a_hole_is_found(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     ids = _given(bench, 9, every_s=0, holes=(5,))
@@ -125,7 +118,6 @@ async def test_nothing_above_a_hole_is_found(bench: Bench) -> None:
 def test_around_a_sequence_stand_its_neighbours(
     sequence: int, context: int, found: bool, shown: list[int], before: bool, after: bool
 ) -> None:
-    @simulated
     async def around(bench: Bench) -> None:
         _given(bench, 20, every_s=1, tombstones=range(14, 16))
         data = await ChatApiHarness(bench).data(BOB, f"{MESSAGES}/around/{sequence}?context={context}")
@@ -133,10 +125,9 @@ def test_around_a_sequence_stand_its_neighbours(
         assert [each["sequence"] for each in data["messages"]] == shown
         assert (data["has_more_before"], data["has_more_after"]) == (before, after)
 
-    around()
+    simulate(around)
 
 
-@simulated
 async def test_around_takes_25_on_each_side_unless_told_otherwise_and_at_most_50(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(200)
@@ -149,7 +140,6 @@ async def test_around_takes_25_on_each_side_unless_told_otherwise_and_at_most_50
             await api.ask(BOB, f"{MESSAGES}/around/{sequence}")
 
 
-@simulated
 async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(101, content="\x01" * limits.CONTENT_BYTES_MAX)
@@ -161,7 +151,6 @@ async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(benc
     assert (data["has_more_before"], data["has_more_after"]) == (True, True)
 
 
-@simulated
 async def test_one_message_that_was_left_out_on_one_end_is_more_on_that_end_and_not_on_the_other(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     large = "\x01" * limits.CONTENT_BYTES_MAX

@@ -23,8 +23,9 @@ from seriatim.domain.errors import (
 )
 from seriatim.domain.events import ChangeType
 from seriatim.ports.directory import CachedMembers
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench
 from tests.support.scripted_wire import LOST_RESPONSE, UNAVAILABLE, with_before
+from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import DAN, ChatApiHarness, field_of
 
 NOBODY = "user_nobody"
@@ -62,7 +63,6 @@ CELLS = [
 
 @pytest.mark.parametrize(("action", "role", "status"), CELLS)
 def test_F7_each_cell_of_the_permission_matrix(action: str, role: str, status: int) -> None:
-    @simulated
     async def cell(bench: Bench) -> None:
         api = ChatApiHarness(bench)
         chat_id = await _staffed(api)
@@ -79,24 +79,22 @@ def test_F7_each_cell_of_the_permission_matrix(action: str, role: str, status: i
             assert refused.value.details["your_role"] == role
             assert refused.value.details["required_role"] in ("admin", "owner")
 
-    cell()
+    simulate(cell)
 
 
 @pytest.mark.parametrize("action", MATRIX)
 def test_R2_in_a_chat_that_does_not_exist_there_is_nothing_to_do(action: str) -> None:
-    @simulated
     async def missing(bench: Bench) -> None:
         request, body, _ = MATRIX[action]
         with pytest.raises(NotFound) as refused:
             await ChatApiHarness(bench).ask(ANN, request.replace("/C", "/chat_none"), body)
         assert type(refused.value) is NotFound
 
-    missing()
+    simulate(missing)
 
 
 @pytest.mark.parametrize("action", MATRIX)
 def test_R12_a_removed_member_is_an_outsider_at_once(action: str) -> None:
-    @simulated
     async def removed(bench: Bench) -> None:
         api = ChatApiHarness(bench)
         chat_id = await _staffed(api)
@@ -105,13 +103,12 @@ def test_R12_a_removed_member_is_an_outsider_at_once(action: str) -> None:
         with pytest.raises(NotAMember):
             await api.ask(GIL, request.replace("/C", f"/{chat_id}"), body)
 
-    removed()
+    simulate(removed)
 
 
 # --- the order of checks ----------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_oneself_is_no_target_whatever_the_role(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     chat_id = await _staffed(api)
@@ -122,7 +119,6 @@ async def test_oneself_is_no_target_whatever_the_role(bench: Bench) -> None:
             await api.ask(user_id, f"PATCH /chats/{chat_id}/members/{user_id}", {"role": "member"})
 
 
-@simulated
 async def test_who_may_not_add_does_not_learn_who_exists(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     for user_id, error in ((CID, Forbidden), (EVE, NotAMember)):
@@ -134,7 +130,6 @@ async def test_who_may_not_add_does_not_learn_who_exists(bench: Bench) -> None:
     assert refused.value.details == {"user_ids": [NOBODY]}
 
 
-@simulated
 async def test_who_is_a_member_already_is_not_added_again(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     with pytest.raises(AlreadyAMember) as refused:
@@ -142,7 +137,6 @@ async def test_who_is_a_member_already_is_not_added_again(bench: Bench) -> None:
     assert refused.value.details == {"joined_at": bench.store.members(CHAT)[BOB].joined_at}
 
 
-@simulated
 async def test_who_is_no_member_is_neither_removed_nor_promoted(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     with pytest.raises(NotFound):
@@ -151,7 +145,6 @@ async def test_who_is_no_member_is_neither_removed_nor_promoted(bench: Bench) ->
         await api.ask(ANN, f"PATCH /chats/{CHAT}/members/{DAN}", {"role": "admin"})
 
 
-@simulated
 async def test_R10_a_group_keeps_its_one_owner(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     chat_id = await _staffed(api)
@@ -171,19 +164,17 @@ async def test_R10_a_group_keeps_its_one_owner(bench: Bench) -> None:
     "body", [{}, {"user_id": ""}, {"user_id": "user_dan\n"}, {"user_id": 7}, {"user_id": DAN, "role": "king"}]
 )
 def test_a_member_that_cannot_be_is_refused_by_field(body: dict[str, object]) -> None:
-    @simulated
     async def refused(bench: Bench) -> None:
         with pytest.raises(ValidationFailed) as error:
             await ChatApiHarness(bench).ask(ANN, f"POST /chats/{CHAT}/members", body)
         assert field_of(error.value)[0] == ("role" if "role" in body else "user_id")
 
-    refused()
+    simulate(refused)
 
 
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_an_added_member_is_shown_with_who_added_them(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     reply = await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN, "role": "admin"})
@@ -192,7 +183,6 @@ async def test_an_added_member_is_shown_with_who_added_them(bench: Bench) -> Non
     assert reply.data == {"chat_id": CHAT, "user_id": DAN, "role": "admin", "display_name": "Dan", "added_by": ANN}
 
 
-@simulated
 async def test_a_changed_role_is_shown_with_who_changed_it(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     changed = await api.data(ANN, f"PATCH /chats/{CHAT}/members/{BOB}", {"role": "admin"})
@@ -200,7 +190,6 @@ async def test_a_changed_role_is_shown_with_who_changed_it(bench: Bench) -> None
     assert changed == {"chat_id": CHAT, "user_id": BOB, "role": "admin", "display_name": "Bob", "updated_by": ANN}
 
 
-@simulated
 async def test_the_older_form_adds_and_removes_with_status_200(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     added = await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": DAN, "action": "add"})
@@ -212,7 +201,6 @@ async def test_the_older_form_adds_and_removes_with_status_200(bench: Bench) -> 
         await api.ask(BOB, f"POST /chats/{CHAT}/members", {"user_id": CID, "action": "remove"})
 
 
-@simulated
 async def test_R3_the_pages_of_members_are_all_members_once_and_lead_back(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     everybody = sorted([ANN, *[api.add_user(f"user_{number:02d}") for number in range(10)]])
@@ -234,7 +222,6 @@ async def test_R3_the_pages_of_members_are_all_members_once_and_lead_back(bench:
 # --- once per key -----------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_an_addition_repeated_with_its_key_is_replayed_as_it_is_now(bench: Bench) -> None:
     api, request = ChatApiHarness(bench), f"POST /chats/{CHAT}/members"
     first = await api.ask(ANN, request, {"user_id": DAN}, key=1)
@@ -248,7 +235,6 @@ async def test_an_addition_repeated_with_its_key_is_replayed_as_it_is_now(bench:
         await api.ask(ANN, request, {"user_id": EVE}, key=1)
 
 
-@simulated
 async def test_a_replayed_addition_shows_nobody_who_is_gone_and_nothing_to_who_is_removed(bench: Bench) -> None:
     api, request = ChatApiHarness(bench), f"POST /chats/{CHAT}/members"
     await api.ask(ANN, f"PATCH /chats/{CHAT}/members/{BOB}", {"role": "admin"})
@@ -261,7 +247,6 @@ async def test_a_replayed_addition_shows_nobody_who_is_gone_and_nothing_to_who_i
         await api.ask(BOB, request, {"user_id": DAN}, key=1)
 
 
-@simulated
 async def test_a_change_with_an_unknown_outcome_is_resumed_by_its_key(bench: Bench) -> None:
     api, request = ChatApiHarness(bench), f"POST /chats/{CHAT}/members"
     for operation, body in (
@@ -276,7 +261,6 @@ async def test_a_change_with_an_unknown_outcome_is_resumed_by_its_key(bench: Ben
     assert DAN not in bench.store.members(CHAT)
 
 
-@simulated
 async def test_a_key_does_not_turn_somebody_elses_addition_into_ones_own(bench: Bench) -> None:
     api, request = ChatApiHarness(bench), f"POST /chats/{CHAT}/members"
     with pytest.raises(AlreadyAMember):
@@ -288,7 +272,6 @@ async def test_a_key_does_not_turn_somebody_elses_addition_into_ones_own(bench: 
 # --- the cap, under concurrency ---------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_F6_a_group_has_room_for_a_hundred(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     crowd = [api.add_user(f"user_{number:02d}") for number in range(limits.GROUP_MEMBERS_MAX - 1)]
@@ -299,7 +282,6 @@ async def test_F6_a_group_has_room_for_a_hundred(bench: Bench) -> None:
         await api.ask(ANN, f"POST /chats/{chat['chat_id']}/members", {"user_id": DAN})
 
 
-@simulated
 async def test_F6_R11_of_ten_who_are_added_at_once_to_ninety_five_five_get_in(bench: Bench) -> None:
     desks = [ChatApiHarness(bench, "api-1"), ChatApiHarness(bench, "api-2")]
     crowd = [desks[0].add_user(f"user_{number:03d}") for number in range(104)]
@@ -320,7 +302,6 @@ async def test_F6_R11_of_ten_who_are_added_at_once_to_ninety_five_five_get_in(be
 # --- what others hear of it -------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_R21_no_event_precedes_its_commit(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     seen: list[bool] = []
@@ -341,7 +322,6 @@ async def test_R21_no_event_precedes_its_commit(bench: Bench) -> None:
     assert seen == [True] * 4
 
 
-@simulated
 async def test_R21_what_was_refused_is_told_to_nobody(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     for user_id, request in ((CID, f"DELETE /chats/{CHAT}/members/{BOB}"), (ANN, f"POST /chats/{CHAT}/leave")):
@@ -350,7 +330,6 @@ async def test_R21_what_was_refused_is_told_to_nobody(bench: Bench) -> None:
     assert bench.membership_events() == []
 
 
-@simulated
 async def test_F11_with_the_event_log_down_an_addition_stands_the_cache_goes_and_the_operator_is_told(
     bench: Bench,
 ) -> None:
@@ -363,7 +342,6 @@ async def test_F11_with_the_event_log_down_an_addition_stands_the_cache_goes_and
     assert api.unpublished.chats == [CHAT]
 
 
-@simulated
 async def test_F14_what_is_created_over_rest_can_be_written_to_and_reaches_all_members(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     chat_id = await api.group(ANN, BOB, CID)

@@ -4,8 +4,9 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import BadRequest, NotAMember, OutcomeUnknown, ValidationFailed
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft
 from tests.support.scripted_wire import LOST_RESPONSE, with_before
+from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import ChatApiHarness, Json, Reply, field_of
 
 HISTORY = f"GET /chats/{CHAT}/messages"
@@ -13,7 +14,6 @@ HISTORY = f"GET /chats/{CHAT}/messages"
 
 @pytest.mark.parametrize("direction", ["backward", "forward"])
 def test_F9_R3_R4_a_walk_over_250_messages_with_gaps_is_complete_while_new_ones_arrive(direction: str) -> None:
-    @simulated
     async def walk(bench: Bench) -> None:
         api = ChatApiHarness(bench)
         there = _with_gaps(bench, 300)
@@ -30,7 +30,7 @@ def test_F9_R3_R4_a_walk_over_250_messages_with_gaps_is_complete_while_new_ones_
         assert arrived >= 6
         assert seen == (there[::-1] if direction == "backward" else there + new)
 
-    walk()
+    simulate(walk)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,6 @@ def test_F9_R3_R4_a_walk_over_250_messages_with_gaps_is_complete_while_new_ones_
     ],
 )
 def test_bounds_are_exclusive_and_a_page_says_whether_there_is_more(query: str, shown: range, more: bool) -> None:
-    @simulated
     async def page(bench: Bench) -> None:
         api = ChatApiHarness(bench)
         bench.given_messages(60)
@@ -77,7 +76,7 @@ def test_bounds_are_exclusive_and_a_page_says_whether_there_is_more(query: str, 
         assert (reply.pagination.next_cursor is not None) is more
         assert reply.pagination.prev_cursor is None
 
-    page()
+    simulate(page)
 
 
 @pytest.mark.parametrize(
@@ -92,19 +91,17 @@ def test_bounds_are_exclusive_and_a_page_says_whether_there_is_more(query: str, 
     ],
 )
 def test_a_parameter_out_of_its_range_is_refused_by_name(query: str, field: str) -> None:
-    @simulated
     async def refused(bench: Bench) -> None:
         with pytest.raises(ValidationFailed) as error:
             await ChatApiHarness(bench).ask(BOB, f"{HISTORY}?{query}")
         assert field_of(error.value)[0] == field
 
-    refused()
+    simulate(refused)
 
 
 # --- cursors ----------------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_a_cursor_keeps_the_bounds_of_the_first_page(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(30)
@@ -117,7 +114,6 @@ async def test_a_cursor_keeps_the_bounds_of_the_first_page(bench: Bench) -> None
         assert [each["sequence"] for page in pages for each in page] == expected
 
 
-@simulated
 async def test_the_previous_cursor_goes_the_other_way_from_where_this_page_began(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(30)
@@ -137,7 +133,6 @@ async def test_the_previous_cursor_goes_the_other_way_from_where_this_page_began
     assert _sequences(await _follow(api, end, "prev")) == [12, 13, 14, 15]
 
 
-@simulated
 async def test_a_cursor_has_its_own_bounds_and_direction(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(30)
@@ -155,7 +150,6 @@ async def test_a_cursor_has_its_own_bounds_and_direction(bench: Bench) -> None:
     assert _sequences(await api.ask(BOB, f"{HISTORY}?limit=1&cursor={cursor}&direction=backward")) == [26]
 
 
-@simulated
 async def test_a_cursor_is_of_use_only_to_its_owner_in_its_chat_at_its_endpoint(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(30)
@@ -180,7 +174,6 @@ async def test_a_cursor_is_of_use_only_to_its_owner_in_its_chat_at_its_endpoint(
 # --- what a page holds ------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_R22_rest_and_the_socket_agree_on_every_field(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     receipt = await api.send(1, sender_id=CID, content="Grüße 👋 \x01")
@@ -201,7 +194,6 @@ async def test_R22_rest_and_the_socket_agree_on_every_field(bench: Bench) -> Non
     assert shown["created_at"] == receipt.created_at
 
 
-@simulated
 async def test_what_was_acknowledged_a_moment_ago_is_the_newest(bench: Bench) -> None:
     api, other = ChatApiHarness(bench), ChatApiHarness(bench, "api-2")
     for number in range(1, 4):
@@ -210,7 +202,6 @@ async def test_what_was_acknowledged_a_moment_ago_is_the_newest(bench: Bench) ->
         assert _sequences(await other.ask(BOB, f"{HISTORY}?limit=1")) == [receipt.sequence]
 
 
-@simulated
 async def test_nothing_above_a_hole_is_shown_whatever_bounds_are_asked_for(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     for sequence in (1, 2, 4, 5, 6):
@@ -227,7 +218,6 @@ async def test_nothing_above_a_hole_is_shown_whatever_bounds_are_asked_for(bench
         assert _sequences(await api.ask(BOB, f"{HISTORY}?{query}")) == shown, query
 
 
-@simulated
 async def test_a_page_ends_before_it_grows_beyond_a_mebibyte_and_the_next_goes_on_there(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(100, content="\x01" * limits.CONTENT_BYTES_MAX)  # six characters each, once they are JSON
@@ -241,7 +231,6 @@ async def test_a_page_ends_before_it_grows_beyond_a_mebibyte_and_the_next_goes_o
         assert sequences == (list(range(100, 0, -1)) if direction == "backward" else list(range(1, 101)))
 
 
-@simulated
 async def test_a_long_run_of_tombstones_ends_a_page_early_and_loses_nothing(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     last = (limits.HISTORY_READS_MAX + 2) * limits.SYNC_SLOTS_MAX
@@ -256,7 +245,6 @@ async def test_a_long_run_of_tombstones_ends_a_page_early_and_loses_nothing(benc
     assert _sequences(await api.ask(BOB, f"{HISTORY}?limit=10")) == [last, 1]
 
 
-@simulated
 async def test_a_sender_without_an_account_is_shown_without_a_name(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.put_message(1, sender_id="user_gone")
@@ -268,7 +256,6 @@ async def test_a_sender_without_an_account_is_shown_without_a_name(bench: Bench)
 # --- who may read -----------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_R12_F8_a_removed_member_loses_history_and_gets_it_back_whole_when_added_again(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(30)
@@ -286,7 +273,6 @@ async def test_R12_F8_a_removed_member_loses_history_and_gets_it_back_whole_when
     assert state["last_acked_sequence"] == 20
 
 
-@simulated
 async def test_who_is_removed_while_the_history_is_read_sees_none_of_it(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(30)
@@ -298,7 +284,6 @@ async def test_who_is_removed_while_the_history_is_read_sees_none_of_it(bench: B
             await api.ask(BOB, f"{HISTORY}{query}")
 
 
-@simulated
 async def test_a_failing_store_is_an_error_and_never_a_short_page(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     bench.given_messages(30)
@@ -309,7 +294,6 @@ async def test_a_failing_store_is_an_error_and_never_a_short_page(bench: Bench) 
         api.node.wire.heal()
 
 
-@simulated
 async def test_R2_an_outsiders_question_changes_nothing_and_is_answered_alike_everywhere(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     for sequence in (1, 3):

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.bench import ANN, BOB, CHAT, Bench, simulate
+from tests.support.bench import ANN, BOB, CHAT, Bench
+from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import ChatApiHarness, Json
 
 LIMITS = st.integers(1, 9)

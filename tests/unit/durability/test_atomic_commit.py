@@ -14,7 +14,7 @@ from seriatim.domain.errors import (
 )
 from seriatim.domain.message import Receipt
 from seriatim.ports.message_log import ChatCounter
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, draft, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Node, draft
 from tests.support.scripted_wire import LOST_RESPONSE, CallOutcome, late, with_before
 
 OTHER = "chat_2"
@@ -29,7 +29,6 @@ def express(bench: Bench) -> Node:
 # --- one step ---------------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_drafts_of_all_chats_that_come_together_are_one_step(bench: Bench) -> None:
     node = express(bench)
     answers = [node.submit(draft(number, chat_id=(CHAT, OTHER)[number % 2])) for number in range(6)]
@@ -39,7 +38,6 @@ async def test_drafts_of_all_chats_that_come_together_are_one_step(bench: Bench)
     assert node.recorded.counted == {"allocated": 6, "persisted": 6, "published": 6, "answered": 6}
 
 
-@simulated
 async def test_what_comes_after_a_step_was_decided_is_the_next_one_and_need_not_wait_for_its_answer(
     bench: Bench,
 ) -> None:
@@ -52,7 +50,6 @@ async def test_what_comes_after_a_step_was_decided_is_the_next_one_and_need_not_
     assert isinstance(await slow, Receipt)
 
 
-@simulated
 async def test_message_event_and_counter_row_say_the_same(bench: Bench) -> None:
     bench.given_messages(2)
     bench.put_tombstone(3)
@@ -70,7 +67,6 @@ async def test_message_event_and_counter_row_say_the_same(bench: Bench) -> None:
     )
 
 
-@simulated
 async def test_where_nobody_knows_the_message_before_none_is_named(bench: Bench) -> None:
     bench.given_messages(2)
     bench.store.put_counter(CHAT, msgspec.structs.replace(bench.counter(), published_message=None))
@@ -79,7 +75,6 @@ async def test_where_nobody_knows_the_message_before_none_is_named(bench: Bench)
     assert bench.counter().published_message == 3
 
 
-@simulated
 async def test_the_time_of_a_message_never_runs_backwards(bench: Bench) -> None:
     node = express(bench)
     node.clock.skew_s = 60.0
@@ -91,7 +86,6 @@ async def test_the_time_of_a_message_never_runs_backwards(bench: Bench) -> None:
 # --- keys and members -------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_of_two_drafts_with_one_id_in_one_step_one_is_stored_and_both_are_told_so(bench: Bench) -> None:
     node = express(bench)
     answers = await asyncio.gather(*(node.submit(draft(1, text)) for text in ("first", "first", "second")))
@@ -104,7 +98,6 @@ async def test_of_two_drafts_with_one_id_in_one_step_one_is_stored_and_both_are_
     assert (bench.contents(), bench.published(), node.recorded.hits) == (["first"], [1], 2)
 
 
-@simulated
 async def test_a_retry_after_a_lost_answer_finds_the_message(bench: Bench) -> None:
     node = express(bench)
     node.wire.on("step", LOST_RESPONSE)
@@ -113,7 +106,6 @@ async def test_a_retry_after_a_lost_answer_finds_the_message(bench: Bench) -> No
     assert (receipt.sequence, receipt.deduplicated, bench.published()) == (1, True, [1])
 
 
-@simulated
 async def test_a_step_that_came_to_nothing_left_nothing(bench: Bench) -> None:
     node = express(bench)
     node.wire.cuts.append(0)
@@ -122,7 +114,6 @@ async def test_a_step_that_came_to_nothing_left_nothing(bench: Bench) -> None:
     assert (await node.stored(draft(1))).sequence == 1
 
 
-@simulated
 async def test_an_expired_key_is_absent_and_makes_room_for_the_new_one(bench: Bench) -> None:
     bench.given_messages(1)
     bench.put_key(draft(1), bench.messages()[0], expires_in_s=0)
@@ -131,7 +122,6 @@ async def test_an_expired_key_is_absent_and_makes_room_for_the_new_one(bench: Be
     assert bench.store.keys[CHAT, draft(1).client_message_id].sequence == 2
 
 
-@simulated
 async def test_a_clock_that_was_wrong_for_a_moment_expires_no_key(bench: Bench) -> None:
     node = express(bench)
     await node.stored(draft(1))
@@ -141,7 +131,6 @@ async def test_a_clock_that_was_wrong_for_a_moment_expires_no_key(bench: Bench) 
     assert (await node.stored(draft(1))).sequence == 1
 
 
-@simulated
 async def test_a_key_answers_its_own_sender_even_a_removed_one_and_nobody_else(bench: Bench) -> None:
     node = express(bench)
     await node.stored(draft(1, sender_id=BOB))
@@ -151,7 +140,6 @@ async def test_a_key_answers_its_own_sender_even_a_removed_one_and_nobody_else(b
     assert bench.published() == [1]
 
 
-@simulated
 async def test_who_is_removed_before_the_step_is_decided_is_refused(bench: Bench) -> None:
     node = express(bench)
     node.wire.on("step", with_before(lambda: bench.remove(BOB)))
@@ -164,7 +152,6 @@ async def test_who_is_removed_before_the_step_is_decided_is_refused(bench: Bench
 # --- the long way -----------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_a_chat_with_something_unpublished_goes_the_long_way_and_comes_back(bench: Bench) -> None:
     node = express(bench)
     bench.put_message(1, age_s=9)
@@ -181,7 +168,6 @@ async def test_a_chat_with_something_unpublished_goes_the_long_way_and_comes_bac
     assert node.wire.count("step") == 2
 
 
-@simulated
 async def test_a_chat_without_its_counter_halts_and_the_others_do_not(bench: Bench) -> None:
     node = express(bench)
     bench.store.lose_counter(CHAT)
@@ -191,7 +177,6 @@ async def test_a_chat_without_its_counter_halts_and_the_others_do_not(bench: Ben
     assert node.recorded.missing_counters == [CHAT]
 
 
-@simulated
 async def test_nothing_is_written_over_where_a_counter_is_below_its_slots(bench: Bench) -> None:
     node = express(bench)
     bench.put_message(1, content="acknowledged long ago")
@@ -200,7 +185,6 @@ async def test_nothing_is_written_over_where_a_counter_is_below_its_slots(bench:
     assert node.recorded.collisions == [1]
 
 
-@simulated
 async def test_who_went_the_long_way_dies_with_the_process_and_the_next_one_finds_what_was_left(bench: Bench) -> None:
     node = express(bench)
     bench.put_message(1, age_s=9)
@@ -215,7 +199,6 @@ async def test_who_went_the_long_way_dies_with_the_process_and_the_next_one_find
     assert bench.published() == [1, 2]
 
 
-@simulated
 async def test_where_no_further_chat_can_go_the_long_way_the_others_go_on(bench: Bench) -> None:
     node = express(bench)
     bench.store.lose_counter(CHAT)

@@ -21,7 +21,7 @@ from seriatim.ports.message_log import Entry, Key
 from seriatim.simulation.stores import atomic_store
 from seriatim.simulation.stores.atomic_store import MemoryAtomicTransaction
 from seriatim.simulation.stores.event_log import MemoryBroker
-from tests.support.bench import CHAT, EVE, Bench, Node, draft, simulated
+from tests.support.bench import CHAT, EVE, Bench, Node, draft
 from tests.support.scripted_wire import LOST_REQUEST, THROTTLED, UNAVAILABLE, CallOutcome, late
 
 OTHER = "chat_2"
@@ -36,7 +36,6 @@ def express(bench: Bench) -> Node:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_who_has_less_time_than_the_others_is_answered_in_its_own(bench: Bench) -> None:
     node = express(bench)
     node.wire.on("step", late(2.0))
@@ -47,7 +46,6 @@ async def test_who_has_less_time_than_the_others_is_answered_in_its_own(bench: B
     assert bench.contents() == ["text 1"]
 
 
-@simulated
 async def test_who_was_answered_before_the_others_is_not_answered_or_counted_again(bench: Bench) -> None:
     node = express(bench)
     node.wire.on("step", CallOutcome(response_s=2.0))
@@ -58,7 +56,6 @@ async def test_who_was_answered_before_the_others_is_not_answered_or_counted_aga
     assert (await node.stored(draft(2))).deduplicated
 
 
-@simulated
 async def test_whose_time_is_almost_up_when_the_step_is_decided_is_not_stored(bench: Bench) -> None:
     node = express(bench)
     node.wire.on("step", late(2.0))
@@ -68,7 +65,6 @@ async def test_whose_time_is_almost_up_when_the_step_is_decided_is_not_stored(be
     assert bench.contents() == ["text 1"]
 
 
-@simulated
 async def test_drafts_without_time_are_refused_and_say_nothing_about_the_store(bench: Bench) -> None:
     node = express(bench)
     for number in range(2 * limits.BREAKER_FAILURES_MAX):
@@ -77,7 +73,6 @@ async def test_drafts_without_time_are_refused_and_say_nothing_about_the_store(b
     assert isinstance(await node.send(draft(99)), Receipt)
 
 
-@simulated
 async def test_a_step_that_was_given_up_is_never_taken_and_the_next_one_begins(bench: Bench) -> None:
     node = express(bench)
     node.wire.on("step", late(6.0), LOST_REQUEST)
@@ -87,7 +82,6 @@ async def test_a_step_that_was_given_up_is_never_taken_and_the_next_one_begins(b
     assert (await node.stored(draft(3))).sequence == 1
 
 
-@simulated
 async def test_too_many_that_wait_are_refused_and_the_rest_is_stored(bench: Bench) -> None:
     node = express(bench)
     most, limits.COMMIT_BATCH_DRAFTS_MAX = limits.COMMIT_BATCH_DRAFTS_MAX, 2
@@ -101,7 +95,6 @@ async def test_too_many_that_wait_are_refused_and_the_rest_is_stored(bench: Benc
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_when_a_step_fails_all_of_it_is_answered_and_nothing_of_it_is_stored(bench: Bench) -> None:
     class Failing(MemoryAtomicTransaction):
         def add(self, entry: Entry, event: Event) -> None:
@@ -121,7 +114,6 @@ async def test_when_a_step_fails_all_of_it_is_answered_and_nothing_of_it_is_stor
     assert (await node.stored(draft(1))).sequence == 1
 
 
-@simulated
 async def test_when_a_step_fails_nobody_in_it_has_left_for_the_long_way(bench: Bench) -> None:
     class Unreadable(MemoryAtomicTransaction):
         def key(self, chat_id: str, client_message_id: str) -> Key | None:
@@ -135,7 +127,6 @@ async def test_when_a_step_fails_nobody_in_it_has_left_for_the_long_way(bench: B
     assert node.ingest.active_chats == []
 
 
-@simulated
 async def test_nobody_is_answered_while_the_step_is_being_decided(bench: Bench) -> None:
     """Who is told may send again, and must not come between those of the step that still have to leave it."""
     deciding: list[bool] = []
@@ -175,7 +166,6 @@ def steps_of(kind: type[MemoryAtomicTransaction]) -> Iterator[None]:
         setattr(atomic_store, "MemoryAtomicTransaction", usual)  # noqa: B010
 
 
-@simulated
 async def test_who_is_told_may_send_the_next_from_within_the_answer(bench: Bench) -> None:
     node = express(bench)
     outcomes: list[Receipt | SeriatimError] = []
@@ -191,7 +181,6 @@ async def test_who_is_told_may_send_the_next_from_within_the_answer(bench: Bench
     assert [each.sequence for each in outcomes if isinstance(each, Receipt)] == [1, 2, 3]
 
 
-@simulated
 async def test_an_answer_that_raises_costs_nobody_else_theirs(bench: Bench) -> None:
     def raising(outcome: Receipt | SeriatimError) -> None:
         raise RuntimeError("whoever asked has a bug")
@@ -217,7 +206,6 @@ async def _broken(node: Node) -> None:
         assert isinstance(await node.failed(draft(number), within_s=1.0), OutcomeUnknown)
 
 
-@simulated
 async def test_a_failing_store_shuts_the_door_and_one_good_step_opens_it(bench: Bench) -> None:
     node = express(bench)
     await _broken(node)
@@ -229,7 +217,6 @@ async def test_a_failing_store_shuts_the_door_and_one_good_step_opens_it(bench: 
     assert node.ingest.breaker.value == "closed"
 
 
-@simulated
 async def test_b2_a_store_that_says_that_it_is_broken_or_cannot_be_read_is_asked_again(bench: Bench) -> None:
     """It refuses at no cost, and mends sooner than a breaker would try again. What cannot be read may be one row."""
 
@@ -249,7 +236,6 @@ async def test_b2_a_store_that_says_that_it_is_broken_or_cannot_be_read_is_asked
     assert isinstance(await node.send(draft(2)), Receipt)
 
 
-@simulated
 async def test_while_a_probe_is_out_no_other_step_is_asked(bench: Bench) -> None:
     node = express(bench)
     await _broken(node)
@@ -262,7 +248,6 @@ async def test_while_a_probe_is_out_no_other_step_is_asked(bench: Bench) -> None
     assert isinstance(await node.send(draft(2)), Receipt)
 
 
-@simulated
 async def test_a_probe_that_wrote_nothing_proves_nothing_and_keeps_nobody_out(bench: Bench) -> None:
     node = express(bench)
     await _broken(node)
@@ -275,7 +260,6 @@ async def test_a_probe_that_wrote_nothing_proves_nothing_and_keeps_nobody_out(be
     assert node.ingest.breaker.value == "closed"
 
 
-@simulated
 async def test_refusals_do_not_shut_the_door(bench: Bench) -> None:
     node = express(bench)
     node.wire.always("step", THROTTLED)
@@ -290,7 +274,6 @@ async def test_refusals_do_not_shut_the_door(bench: Bench) -> None:
 # --- leaving ----------------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_a_drain_finishes_what_was_admitted_by_either_way(bench: Bench) -> None:
     node = express(bench)
     bench.put_message(1, age_s=9)

@@ -11,8 +11,9 @@ from seriatim.domain.errors import InternalError, OutcomeUnknown, OutOfTime, Ser
 from seriatim.domain.message import Receipt
 from seriatim.ports.message_log import Lookup
 from seriatim.simulation.stores.message_log import MemoryMessageLog
-from tests.support.bench import CHAT, Bench, Node, Outcome, draft, simulate, simulated
+from tests.support.bench import CHAT, Bench, Node, Outcome, draft
 from tests.support.scripted_wire import LOST_REQUEST, CallOutcome
+from tests.support.virtual_time import simulate
 
 OTHER = "chat_2"
 RESET = CallOutcome(refusal=OutcomeUnknown)
@@ -28,7 +29,6 @@ async def _in_one_call(node: Node) -> Sequence[asyncio.Future[Outcome]]:
     return answers
 
 
-@simulated
 async def test_b2_one_reset_of_one_lookup_costs_no_draft(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("lookup", CallOutcome(response_s=0.01), RESET)
@@ -55,7 +55,6 @@ async def _costs_its_own_drafts(bench: Bench, operation: str) -> None:
     assert node.ingest.store_breaker is BreakerState.CLOSED
 
 
-@simulated
 async def test_b2_calls_of_many_chats_that_one_event_fails_are_one_failure(bench: Bench) -> None:
     node = bench.node()
     chats = [f"chat_{number}" for number in range(2, 2 + 4 * limits.BREAKER_FAILURES_MAX)]
@@ -69,7 +68,6 @@ async def test_b2_calls_of_many_chats_that_one_event_fails_are_one_failure(bench
         assert isinstance(await node.submit(draft(1, chat_id=chat_id)), Receipt)
 
 
-@simulated
 async def test_b2_appends_of_many_chats_that_one_event_fails_are_one_failure(bench: Bench) -> None:
     node = bench.node()
     chats = [f"chat_{number}" for number in range(2, 2 + 4 * limits.BREAKER_FAILURES_MAX)]
@@ -83,7 +81,6 @@ async def test_b2_appends_of_many_chats_that_one_event_fails_are_one_failure(ben
         assert isinstance(await node.submit(draft(1, chat_id=chat_id)), Receipt)
 
 
-@simulated
 async def test_b2_an_overloaded_chat_runs_out_of_time_and_a_calm_one_is_stored(bench: Bench) -> None:
     """Its store calls are slow, as when many write at once: what waits runs out of time, and nothing has failed."""
     bench.add_chat(OTHER)
@@ -101,7 +98,6 @@ async def test_b2_an_overloaded_chat_runs_out_of_time_and_a_calm_one_is_stored(b
     assert isinstance(await node.submit(draft(1, chat_id=OTHER)), Receipt)
 
 
-@simulated
 async def test_b2_a_queue_that_ran_out_of_time_is_server_busy_and_says_nothing_about_the_store(bench: Bench) -> None:
     bench.add_chat(OTHER)
     node = bench.node()
@@ -117,7 +113,6 @@ async def test_b2_a_queue_that_ran_out_of_time_is_server_busy_and_says_nothing_a
     assert isinstance(await node.submit(draft(1, chat_id=OTHER)), Receipt)
 
 
-@simulated
 async def test_b2_one_chat_alone_whose_calls_fail_does_not_shut_the_door_for_another(bench: Bench) -> None:
     """Its part of the store may be the only one that is bad. When another chat fails too, it is the store."""
     bench.add_chat(OTHER)
@@ -130,7 +125,6 @@ async def test_b2_one_chat_alone_whose_calls_fail_does_not_shut_the_door_for_ano
     assert node.ingest.store_breaker.value == "open"
 
 
-@simulated
 async def test_b2_a_row_that_cannot_be_read_halts_its_own_chat(bench: Bench) -> None:
     bench.add_chat(OTHER)
     node = bench.node()

@@ -7,7 +7,8 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import ServerBusy
 from seriatim.domain.message import Receipt
-from tests.support.bench import CHAT, Bench, draft, simulated
+from tests.support.bench import CHAT, Bench, draft
+from tests.support.virtual_time import simulate
 
 OTHER = "chat_2"
 
@@ -25,7 +26,6 @@ def test_one_draft_too_many_is_refused_for_a_second_and_stored_then(
 ) -> None:
     monkeypatch.setattr(limits, limit, 1)
 
-    @simulated
     async def schedule(bench: Bench) -> None:
         bench.add_chat(OTHER)
         node = bench.node(atomic_store=atomic_store)
@@ -36,4 +36,4 @@ def test_one_draft_too_many_is_refused_for_a_second_and_stored_then(
         await asyncio.sleep(limits.PIPELINE_IDLE_S + 1)
         assert isinstance(await node.send(draft(1, chat_id=chats[1])), Receipt)
 
-    schedule()
+    simulate(schedule)

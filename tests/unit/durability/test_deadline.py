@@ -8,7 +8,8 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.durability.deadline import retry_refused
-from tests.support.bench import Bench, Node, simulated
+from tests.support.bench import Bench, Node
+from tests.support.virtual_time import simulate
 
 
 class Store:
@@ -40,14 +41,13 @@ class Store:
 def test_a_refused_call_is_repeated_after_pauses_that_double_up_to_their_bound(
     refusal: SeriatimError, pauses: list[float]
 ) -> None:
-    @simulated
     async def schedule(bench: Bench) -> None:
         store = Store(bench.node(), [refusal] * len(pauses))
         assert await store.ask() == "answer"
         for taken, full in zip(store.pauses(), pauses, strict=True):
             assert full / 2 <= taken <= full
 
-    schedule()
+    simulate(schedule)
 
 
 @pytest.mark.parametrize(
@@ -62,17 +62,15 @@ def test_a_refused_call_is_repeated_after_pauses_that_double_up_to_their_bound(
 def test_a_call_is_repeated_a_bounded_number_of_times_and_never_when_it_may_have_been_applied(
     refusal: SeriatimError, tries: int
 ) -> None:
-    @simulated
     async def schedule(bench: Bench) -> None:
         store = Store(bench.node(), [refusal] * 20)
         with pytest.raises(type(refusal)) as caught:
             await store.ask()
         assert (caught.value, len(store.times)) == (refusal, tries)
 
-    schedule()
+    simulate(schedule)
 
 
-@simulated
 async def test_pauses_after_throttles_and_after_conflicts_grow_apart(bench: Bench) -> None:
     store = Store(bench.node(), [Throttled("slow"), Conflict("both"), Throttled("slow"), Conflict("both")])
     assert await store.ask() == "answer"
@@ -80,7 +78,6 @@ async def test_pauses_after_throttles_and_after_conflicts_grow_apart(bench: Benc
         assert full / 2 <= taken <= full
 
 
-@simulated
 async def test_the_deadline_ends_the_repetitions_while_there_is_still_room_to_answer(bench: Bench) -> None:
     store = Store(bench.node(), [Conflict("both")] * 20)
     with pytest.raises(ServiceUnavailable):
@@ -89,7 +86,6 @@ async def test_the_deadline_ends_the_repetitions_while_there_is_still_room_to_an
     assert 2 <= len(store.times) <= limits.CONFLICT_RETRIES_MAX
 
 
-@simulated
 async def test_a_call_may_take_what_the_deadline_leaves_and_never_more_than_its_bound(bench: Bench) -> None:
     node = bench.node()
     assert node.deadline(60.0).room() == limits.STORE_TIMEOUT_S
@@ -99,7 +95,6 @@ async def test_a_call_may_take_what_the_deadline_leaves_and_never_more_than_its_
         node.deadline(limits.ATTEMPT_ROOM_S - 0.001).room()
 
 
-@simulated
 async def test_no_pause_begins_that_would_leave_no_room_for_an_attempt(bench: Bench) -> None:
     deadline = bench.node().deadline(1.0)
     with pytest.raises(ServiceUnavailable):

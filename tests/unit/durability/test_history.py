@@ -5,28 +5,25 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, ServiceUnavailable
 from seriatim.ports.durability import BackPage
-from tests.support.bench import ANN, BOB, CHAT, EVE, Bench, Node, draft, simulated
+from tests.support.bench import ANN, BOB, CHAT, EVE, Bench, Node, draft
 from tests.support.scripted_wire import LOST_REQUEST, THROTTLED, CallOutcome, with_before
 
 OLD_S = limits.SEAL_AFTER_S
 END = limits.SEQUENCE_MAX
 
 
-@simulated
 async def test_the_newest_messages_come_first(bench: Bench) -> None:
     bench.given_messages(10)
     page = await _back(bench.node(), limit=3)
     assert (_numbers(page), page.has_more) == ([10, 9, 8], True)
 
 
-@simulated
 async def test_both_bounds_are_left_out(bench: Bench) -> None:
     bench.given_messages(10)
     page = await _back(bench.node(), before=8, after=4)
     assert (_numbers(page), page.has_more) == ([7, 6, 5], False)
 
 
-@simulated
 async def test_more_means_more_above_the_lower_bound(bench: Bench) -> None:
     bench.given_messages(10)
     node = bench.node()
@@ -35,7 +32,6 @@ async def test_more_means_more_above_the_lower_bound(bench: Bench) -> None:
     assert not (await _back(node, before=4, limit=3)).has_more
 
 
-@simulated
 async def test_bounds_with_nothing_in_between_are_an_empty_page(bench: Bench) -> None:
     bench.given_messages(10)
     node = bench.node()
@@ -44,13 +40,11 @@ async def test_bounds_with_nothing_in_between_are_an_empty_page(bench: Bench) ->
         assert (page.messages, page.has_more) == ((), False)
 
 
-@simulated
 async def test_an_empty_chat_has_an_empty_history(bench: Bench) -> None:
     page = await _back(bench.node())
     assert (page.messages, page.has_more) == ((), False)
 
 
-@simulated
 async def test_pages_one_after_another_are_the_whole_history(bench: Bench) -> None:
     bench.given_messages(25)
     node, before, seen = bench.node(), END, list[int]()
@@ -66,7 +60,6 @@ async def test_pages_one_after_another_are_the_whole_history(bench: Bench) -> No
 # --- the end of the prefix --------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_nothing_above_a_hole_is_shown(bench: Bench) -> None:
     bench.given_messages(3)
     bench.set_counter(CHAT, 6, published=3)
@@ -80,7 +73,6 @@ async def test_nothing_above_a_hole_is_shown(bench: Bench) -> None:
     assert _numbers(await _back(node, after=3)) == [6, 5, 4]
 
 
-@simulated
 async def test_a_message_acknowledged_a_moment_ago_is_the_newest(bench: Bench) -> None:
     bench.given_messages(3)
     node = bench.node()
@@ -90,7 +82,6 @@ async def test_a_message_acknowledged_a_moment_ago_is_the_newest(bench: Bench) -
         assert [message.message_id for message in page.messages] == [receipt.message_id]
 
 
-@simulated
 async def test_a_message_acknowledged_by_another_process_is_the_newest(bench: Bench) -> None:
     """That process has not flushed its mark, so the slots above the stored one are walked through."""
     owner, reader = bench.node("ingest-1"), bench.node("ingest-2")
@@ -100,7 +91,6 @@ async def test_a_message_acknowledged_by_another_process_is_the_newest(bench: Be
     assert _numbers(await _back(reader)) == [3, 2, 1]
 
 
-@simulated
 async def test_a_chat_active_here_is_not_walked_through_again(bench: Bench) -> None:
     """What it has acknowledged is known, even while the store does not say so."""
     node = bench.node()
@@ -111,7 +101,6 @@ async def test_a_chat_active_here_is_not_walked_through_again(bench: Bench) -> N
     assert node.wire.calls == ["role", "read_back", "role"]
 
 
-@simulated
 async def test_a_page_at_the_end_costs_three_reads_between_two_checks_of_membership(bench: Bench) -> None:
     bench.given_messages(200)
     node = bench.node()
@@ -119,7 +108,6 @@ async def test_a_page_at_the_end_costs_three_reads_between_two_checks_of_members
     assert node.wire.calls == ["role", "counters", "read", "read_back", "role"]
 
 
-@simulated
 async def test_a_member_closes_an_old_hole_and_reads_beyond(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3, age_s=OLD_S)
@@ -127,7 +115,6 @@ async def test_a_member_closes_an_old_hole_and_reads_beyond(bench: Bench) -> Non
     assert (_numbers(page), bench.tombstones()) == ([3, 1], [2])
 
 
-@simulated
 async def test_a_long_stretch_that_nobody_published_is_walked_to_its_end(bench: Bench) -> None:
     for sequence in range(1, 1201):
         bench.put_message(sequence)
@@ -135,7 +122,6 @@ async def test_a_long_stretch_that_nobody_published_is_walked_to_its_end(bench: 
     assert _numbers(await _back(bench.node(), limit=2)) == [1200, 1199]
 
 
-@simulated
 async def test_a_stretch_too_long_to_walk_is_an_error_and_not_an_older_page(bench: Bench) -> None:
     end = limits.HEAD_PAGES_MAX * limits.SYNC_SLOTS_MAX + 1
     for sequence in range(1, end + 1):
@@ -151,7 +137,6 @@ async def test_a_stretch_too_long_to_walk_is_an_error_and_not_an_older_page(benc
     assert _numbers(await _back(node, limit=1)) == [end]
 
 
-@simulated
 async def test_a_chat_without_its_counter_can_still_be_read(bench: Bench) -> None:
     bench.given_messages(5)
     bench.store.lose_counter(CHAT)
@@ -161,7 +146,6 @@ async def test_a_chat_without_its_counter_can_still_be_read(bench: Bench) -> Non
 # --- tombstones and commits seen in part ------------------------------------------------------------------------------
 
 
-@simulated
 async def test_tombstones_are_left_out_without_cutting_the_page_short(bench: Bench) -> None:
     for sequence in range(1, 21):
         if sequence % 3:
@@ -176,7 +160,6 @@ async def test_tombstones_are_left_out_without_cutting_the_page_short(bench: Ben
     assert (_numbers(page), page.has_more) == ([9, 6, 3], False), "two tombstones below are not more"
 
 
-@simulated
 async def test_a_very_long_run_of_tombstones_is_passed_in_few_reads(bench: Bench) -> None:
     end = limits.REPAIR_SEALS_MAX + 2
     for sequence in range(2, end):
@@ -190,7 +173,6 @@ async def test_a_very_long_run_of_tombstones_is_passed_in_few_reads(bench: Bench
     assert node.wire.calls.count("read_back") <= limits.REPAIR_SEALS_MAX // limits.READ_SLOTS_MAX + 3
 
 
-@simulated
 async def test_heavy_messages_do_not_cut_the_page_short(bench: Bench) -> None:
     """The store ends a page at a megabyte."""
     bench.given_messages(400, content="x" * limits.CONTENT_BYTES_MAX)
@@ -198,7 +180,6 @@ async def test_heavy_messages_do_not_cut_the_page_short(bench: Bench) -> None:
     assert (_numbers(page), page.has_more) == (list(range(400, 50, -1)), True)
 
 
-@simulated
 async def test_a_commit_seen_in_part_is_waited_for_and_not_passed_over(bench: Bench) -> None:
     bench.given_messages(5)
     bench.store.slots(CHAT).hide([4])
@@ -207,7 +188,6 @@ async def test_a_commit_seen_in_part_is_waited_for_and_not_passed_over(bench: Be
     assert _numbers(page) == [5, 4, 3, 2, 1]
 
 
-@simulated
 async def test_a_row_that_stays_away_is_an_error_in_time_and_not_a_gap(bench: Bench) -> None:
     bench.given_messages(5)
     bench.store.slots(CHAT).hide([4])
@@ -219,7 +199,6 @@ async def test_a_row_that_stays_away_is_an_error_in_time_and_not_a_gap(bench: Be
 # --- members only -----------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_an_outsider_is_refused_and_causes_no_write(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3, age_s=OLD_S)
@@ -230,7 +209,6 @@ async def test_an_outsider_is_refused_and_causes_no_write(bench: Bench) -> None:
     assert node.wire.calls == ["role"]
 
 
-@simulated
 async def test_a_chat_that_does_not_exist_looks_like_one_without_us(bench: Bench) -> None:
     bench.given_messages(1)
     node = bench.node()
@@ -241,7 +219,6 @@ async def test_a_chat_that_does_not_exist_looks_like_one_without_us(bench: Bench
     assert str(missing.value) == str(closed.value)
 
 
-@simulated
 async def test_who_is_removed_while_reading_is_refused(bench: Bench) -> None:
     bench.given_messages(5)
     for operation in ("counters", "read", "read_back"):
@@ -255,7 +232,6 @@ async def test_who_is_removed_while_reading_is_refused(bench: Bench) -> None:
 # --- a failing store --------------------------------------------------------------------------------------------------
 
 
-@simulated
 async def test_a_throttled_page_is_asked_for_again(bench: Bench) -> None:
     bench.given_messages(5)
     node = bench.node()
@@ -263,7 +239,6 @@ async def test_a_throttled_page_is_asked_for_again(bench: Bench) -> None:
     assert _numbers(await _back(node, limit=2)) == [5, 4]
 
 
-@simulated
 async def test_a_failure_half_way_is_an_error_and_not_a_short_page(bench: Bench) -> None:
     bench.given_messages(300, content="x" * limits.CONTENT_BYTES_MAX)
     node = bench.node()
@@ -272,7 +247,6 @@ async def test_a_failure_half_way_is_an_error_and_not_a_short_page(bench: Bench)
         await _back(node, limit=300)
 
 
-@simulated
 async def test_a_dead_store_is_an_error_in_time(bench: Bench) -> None:
     node = bench.node()
     node.wire.always("*", LOST_REQUEST)

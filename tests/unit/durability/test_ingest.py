@@ -12,11 +12,10 @@ from seriatim.domain.errors import (
     ServiceUnavailable,
 )
 from seriatim.domain.message import Receipt
-from tests.support.bench import CHAT, EVE, Bench, draft, simulated
+from tests.support.bench import CHAT, EVE, Bench, draft
 from tests.support.scripted_wire import LOST_REQUEST, UNAVAILABLE
 
 
-@simulated
 async def test_a_failing_event_log_shuts_the_door_before_more_piles_up_unpublished(bench: Bench) -> None:
     bench.add_chat("chat_2")
     node = bench.node()
@@ -32,7 +31,6 @@ async def test_a_failing_event_log_shuts_the_door_before_more_piles_up_unpublish
     assert len(node.wire.calls) == asked
 
 
-@simulated
 async def test_once_the_event_log_works_again_one_probe_opens_the_door(bench: Bench) -> None:
     node = bench.node()
     node.events_wire.always("append", UNAVAILABLE)
@@ -45,7 +43,6 @@ async def test_once_the_event_log_works_again_one_probe_opens_the_door(bench: Be
     assert bench.first_published() == list(range(1, limits.BREAKER_FAILURES_MAX + 3))
 
 
-@simulated
 async def test_an_outsider_cannot_keep_the_door_shut(bench: Bench) -> None:
     """Only what reaches the event log says how the event log is."""
     node = bench.node()
@@ -58,7 +55,6 @@ async def test_an_outsider_cannot_keep_the_door_shut(bench: Bench) -> None:
     assert isinstance(await node.submit(draft(98)), Receipt)
 
 
-@simulated
 async def test_refusals_of_single_requests_do_not_shut_the_door(bench: Bench) -> None:
     node = bench.node()
     for number in range(3 * limits.BREAKER_FAILURES_MAX):
@@ -66,7 +62,6 @@ async def test_refusals_of_single_requests_do_not_shut_the_door(bench: Bench) ->
     assert (await node.stored(draft(99))).sequence == 1
 
 
-@simulated
 async def test_a_failing_store_shuts_its_own_door_and_not_the_one_of_the_event_log(bench: Bench) -> None:
     bench.add_chat("chat_2")
     for number, operation in enumerate(("lookup", "allocate", "persist")):
@@ -84,7 +79,6 @@ async def test_a_failing_store_shuts_its_own_door_and_not_the_one_of_the_event_l
         assert len(node.wire.calls) == asked
 
 
-@simulated
 async def test_once_the_store_works_again_one_send_opens_its_door_and_an_outsider_cannot_keep_it_shut(
     bench: Bench,
 ) -> None:
@@ -107,7 +101,6 @@ async def test_once_the_store_works_again_one_send_opens_its_door_and_an_outside
     assert node.ingest.store_breaker.value == "closed"
 
 
-@simulated
 async def test_a_probe_that_finds_a_full_queue_is_given_back(bench: Bench) -> None:
     """Otherwise nobody could try the event log for the length of a probe."""
     bench.add_chat("chat_2")
@@ -128,7 +121,6 @@ async def test_a_probe_that_finds_a_full_queue_is_given_back(bench: Bench) -> No
     await asyncio.gather(*stuck)
 
 
-@simulated
 async def test_too_many_active_chats_are_server_busy_but_active_ones_go_on(bench: Bench) -> None:
     bench.add_chat("chat_2")
     node = bench.node()
@@ -143,7 +135,6 @@ async def test_too_many_active_chats_are_server_busy_but_active_ones_go_on(bench
         limits.PIPELINES_MAX = most
 
 
-@simulated
 async def test_an_idle_pipeline_is_dropped(bench: Bench) -> None:
     node = bench.node()
     await node.stored(draft(1))
@@ -152,7 +143,6 @@ async def test_an_idle_pipeline_is_dropped(bench: Bench) -> None:
     assert (node.ingest._pipelines, node.ingest._tasks) == ({}, {})
 
 
-@simulated
 async def test_draining_finishes_what_was_admitted_and_takes_nothing_new(bench: Bench) -> None:
     bench.add_chat("chat_2")
     node = bench.node()
@@ -170,14 +160,12 @@ async def test_draining_finishes_what_was_admitted_and_takes_nothing_new(bench: 
         assert (counter.published_through, counter.dirty_at_ms) == (count, None)
 
 
-@simulated
 async def test_draining_an_idle_process_returns_at_once(bench: Bench) -> None:
     node = bench.node()
     await node.ingest.drain()
     assert bench.loop.time() == 0
 
 
-@simulated
 async def test_what_one_owner_leaves_the_next_one_continues(bench: Bench) -> None:
     first, second = bench.node("ingest-1"), bench.node("ingest-2")
     for number in range(3):

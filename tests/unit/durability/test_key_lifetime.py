@@ -4,7 +4,8 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.times import milliseconds
-from tests.support.bench import Bench, Node, draft, simulate
+from tests.support.bench import Bench, Node, draft
+from tests.support.virtual_time import simulate
 
 LATE_IN_A_SECOND_MS = 900  # when the message is committed: what floors to seconds loses the most
 ROOM_MS = 50  # the steps of a send take some milliseconds of virtual time

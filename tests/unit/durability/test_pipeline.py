@@ -13,11 +13,10 @@ from seriatim.domain.errors import (
 )
 from seriatim.domain.message import Receipt
 from seriatim.ports.message_log import Lookup
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Outcome, draft, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, Outcome, draft
 from tests.support.scripted_wire import CONFLICT, LOST_REQUEST, LOST_RESPONSE, THROTTLED, UNAVAILABLE, CallOutcome
 
 
-@simulated
 async def test_drafts_that_arrive_during_a_commit_form_the_next_batch(bench: Bench) -> None:
     node = bench.node()
     first = node.submit(draft(0))
@@ -29,14 +28,12 @@ async def test_drafts_that_arrive_during_a_commit_form_the_next_batch(bench: Ben
     assert bench.contents() == [f"text {number}" for number in range(11)]
 
 
-@simulated
 async def test_a_lone_draft_does_not_wait_for_company(bench: Bench) -> None:
     node = bench.node()
     await node.stored(draft(1))
     assert bench.loop.time() < 0.02
 
 
-@simulated
 async def test_a_batch_fits_one_transaction_and_one_lookup(bench: Bench) -> None:
     members = [f"user_{number}" for number in range(100)]
     bench.add_chat("chat_2", members)
@@ -48,7 +45,6 @@ async def test_a_batch_fits_one_transaction_and_one_lookup(bench: Bench) -> None
     assert bench.contents("chat_2") == [f"text {number}" for number in range(100)]
 
 
-@simulated
 async def test_a_new_sender_counts_before_the_draft_is_taken(bench: Bench) -> None:
     node = bench.node()
     answers = [node.submit(draft(number, sender_id=(ANN, BOB)[number % 2])) for number in range(48)]
@@ -58,7 +54,6 @@ async def test_a_new_sender_counts_before_the_draft_is_taken(bench: Bench) -> No
     assert node.wire.count("persist") == 2
 
 
-@simulated
 async def test_a_twin_of_a_draft_under_way_gets_the_same_answer_and_is_stored_once(bench: Bench) -> None:
     node = bench.node()
     answers = [node.submit(draft(number)) for number in (1, 1, 2, 1)]
@@ -72,7 +67,6 @@ async def test_a_twin_of_a_draft_under_way_gets_the_same_answer_and_is_stored_on
     assert bench.contents() == ["text 1", "text 2"]
 
 
-@simulated
 async def test_an_ack_names_the_message_before_it(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_tombstone(2)
@@ -83,7 +77,6 @@ async def test_an_ack_names_the_message_before_it(bench: Bench) -> None:
     assert [each.prev_sequence for each in receipts if isinstance(each, Receipt)] == [1, 3]
 
 
-@simulated
 async def test_in_one_batch_each_draft_gets_its_own_outcome(bench: Bench) -> None:
     node = bench.node()
     known = await node.stored(draft(1))
@@ -102,14 +95,12 @@ async def test_in_one_batch_each_draft_gets_its_own_outcome(bench: Bench) -> Non
     assert node.recorded.hits == 1
 
 
-@simulated
 async def test_an_outsider_never_touches_the_counter(bench: Bench) -> None:
     node = bench.node()
     assert isinstance(await node.failed(draft(1, sender_id=EVE)), NotAMember)
     assert node.wire.calls == ["lookup"]
 
 
-@simulated
 async def test_an_outsider_cannot_tell_a_halted_chat_from_a_missing_one(bench: Bench) -> None:
     bench.store.lose_counter(CHAT)
     node = bench.node()
@@ -119,7 +110,6 @@ async def test_an_outsider_cannot_tell_a_halted_chat_from_a_missing_one(bench: B
     assert isinstance(outsider, NotAMember)
 
 
-@simulated
 async def test_a_missing_counter_halts_only_its_own_chat(bench: Bench) -> None:
     bench.add_chat("chat_2")
     bench.store.lose_counter(CHAT)
@@ -133,7 +123,6 @@ async def test_a_missing_counter_halts_only_its_own_chat(bench: Bench) -> None:
     assert bench.slots() == {}
 
 
-@simulated
 async def test_a_hit_in_a_chat_without_counter_is_not_acknowledged_since_nobody_knows_whether_it_is_out(
     bench: Bench,
 ) -> None:
@@ -143,7 +132,6 @@ async def test_a_hit_in_a_chat_without_counter_is_not_acknowledged_since_nobody_
     assert isinstance(await node.failed(draft(1)), CounterMissing)
 
 
-@simulated
 async def test_everyone_is_answered_by_the_deadline_wherever_the_store_hangs(bench: Bench) -> None:
     for number, operation in enumerate(("lookup", "allocate", "persist", "seal", "append")):
         node = bench.node(f"ingest-{number}")
@@ -158,7 +146,6 @@ async def test_everyone_is_answered_by_the_deadline_wherever_the_store_hangs(ben
         assert bench.loop.time() - began <= limits.PERSIST_DEADLINE_S
 
 
-@simulated
 async def test_a_short_deadline_is_kept_although_an_earlier_batch_takes_longer(bench: Bench) -> None:
     node = bench.node()
     node.events_wire.on("append", LOST_REQUEST)
@@ -171,7 +158,6 @@ async def test_a_short_deadline_is_kept_although_an_earlier_batch_takes_longer(b
     assert isinstance(await patient, ServiceUnavailable)
 
 
-@simulated
 async def test_the_most_hurried_draft_sets_the_pace_of_its_batch(bench: Bench) -> None:
     node = bench.node()
     node.events_wire.always("append", LOST_REQUEST)
@@ -181,7 +167,6 @@ async def test_the_most_hurried_draft_sets_the_pace_of_its_batch(bench: Bench) -
     assert bench.loop.time() <= 1.0
 
 
-@simulated
 async def test_a_draft_that_expired_in_the_queue_is_not_stored_afterwards(bench: Bench) -> None:
     node = bench.node()
     node.events_wire.on("append", CallOutcome(response_s=2.0))
@@ -193,14 +178,12 @@ async def test_a_draft_that_expired_in_the_queue_is_not_stored_afterwards(bench:
     assert bench.contents() == ["text 1", "text 3"]
 
 
-@simulated
 async def test_a_draft_without_time_for_an_attempt_is_refused_before_the_store_is_asked(bench: Bench) -> None:
     node = bench.node()
     assert isinstance(await node.failed(draft(1), within_s=limits.ATTEMPT_ROOM_S / 2), ServerBusy)
     assert node.wire.calls == []
 
 
-@simulated
 async def test_a_full_queue_answers_server_busy_and_keeps_what_it_has(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("lookup", CallOutcome(response_s=0.5))
@@ -215,7 +198,6 @@ async def test_a_full_queue_answers_server_busy_and_keeps_what_it_has(bench: Ben
     assert bench.contents()[-1] == f"text {limits.CHAT_QUEUE_DRAFTS_MAX}"
 
 
-@simulated
 async def test_a_refused_lookup_is_repeated_and_one_without_an_answer_once(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("lookup", THROTTLED, CONFLICT)
@@ -226,7 +208,6 @@ async def test_a_refused_lookup_is_repeated_and_one_without_an_answer_once(bench
     assert isinstance(await node.failed(draft(3)), OutcomeUnknown)
 
 
-@simulated
 async def test_throttling_beyond_the_allowed_retries_is_a_clean_error(bench: Bench) -> None:
     """Scenario 10 at this level: bounded retries, growing pauses, then SERVICE_UNAVAILABLE."""
     node = bench.node()
@@ -236,7 +217,6 @@ async def test_throttling_beyond_the_allowed_retries_is_a_clean_error(bench: Ben
     assert node.wire.count("lookup") == 1 + limits.THROTTLE_RETRIES_MAX
 
 
-@simulated
 async def test_after_an_error_the_next_batch_goes_on(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("lookup", UNAVAILABLE)
@@ -248,7 +228,6 @@ async def test_after_an_error_the_next_batch_goes_on(bench: Bench) -> None:
     assert isinstance(second, Receipt)
 
 
-@simulated
 async def test_a_bug_is_answered_as_internal_error_and_reported_and_the_pipeline_lives(bench: Bench) -> None:
     node = bench.node()
     lookup = node.log.lookup
@@ -263,7 +242,6 @@ async def test_a_bug_is_answered_as_internal_error_and_reported_and_the_pipeline
     assert (await node.stored(draft(1))).sequence == 1
 
 
-@simulated
 async def test_a_pipeline_that_is_cancelled_still_answers_everyone(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("persist", CallOutcome(response_s=0.5))
@@ -277,7 +255,6 @@ async def test_a_pipeline_that_is_cancelled_still_answers_everyone(bench: Bench)
     assert node.ingest._pipelines == {}
 
 
-@simulated
 async def test_an_idle_chat_is_flushed_and_marked_clean(bench: Bench) -> None:
     node = bench.node()
     await node.stored(draft(1))
@@ -288,7 +265,6 @@ async def test_an_idle_chat_is_flushed_and_marked_clean(bench: Bench) -> None:
     assert (counter.published_through, counter.published_message, counter.dirty_at_ms) == (1, 1, None)
 
 
-@simulated
 async def test_a_busy_chat_is_not_flushed_but_its_allocations_carry_the_mark(bench: Bench) -> None:
     node = bench.node()
     for number in range(5):
@@ -298,7 +274,6 @@ async def test_a_busy_chat_is_not_flushed_but_its_allocations_carry_the_mark(ben
     assert bench.counter().published_through == 4
 
 
-@simulated
 async def test_a_chat_with_something_unpublished_stays_dirty(bench: Bench) -> None:
     node = bench.node()
     node.events_wire.on("append", UNAVAILABLE)
@@ -308,7 +283,6 @@ async def test_a_chat_with_something_unpublished_stays_dirty(bench: Bench) -> No
     assert bench.counter().dirty_at_ms is not None
 
 
-@simulated
 async def test_a_failed_flush_leaves_the_chat_dirty_for_the_reconciler(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("flush", UNAVAILABLE)
@@ -318,7 +292,6 @@ async def test_a_failed_flush_leaves_the_chat_dirty_for_the_reconciler(bench: Be
     assert (await node.stored(draft(2))).prev_sequence == 1
 
 
-@simulated
 async def test_a_draft_that_arrives_during_the_flush_is_stored_by_the_same_pipeline(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("flush", CallOutcome(response_s=0.5))
@@ -329,7 +302,6 @@ async def test_a_draft_that_arrives_during_the_flush_is_stored_by_the_same_pipel
     assert bench.loop.time() > limits.PIPELINE_IDLE_S + 0.5
 
 
-@simulated
 async def test_a_second_owner_costs_only_duplicates(bench: Bench) -> None:
     """A wrong owner is safe: both pipelines take turns on one chat, and everything is out once, in order."""
     one, other = bench.node("ingest-1"), bench.node("ingest-2")

@@ -9,11 +9,11 @@ from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.domain.message import Message
 from seriatim.durability.publish import ChatPublisher, PublishItem
 from seriatim.ports.event_log import MESSAGES
-from tests.support.bench import CHAT, Bench, Node, simulated
+from tests.support.bench import CHAT, Bench, Node
 from tests.support.scripted_wire import CONFLICT, LOST_REQUEST, LOST_RESPONSE, THROTTLED, UNAVAILABLE, CallOutcome
+from tests.support.virtual_time import simulate
 
 
-@simulated
 async def test_own_messages_go_out_in_order_without_being_read_back(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -28,7 +28,6 @@ async def test_own_messages_go_out_in_order_without_being_read_back(bench: Bench
     assert node.events_wire.count("append") == 1
 
 
-@simulated
 async def test_what_another_owner_stored_below_is_read_back_and_goes_out_first(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -41,7 +40,6 @@ async def test_what_another_owner_stored_below_is_read_back_and_goes_out_first(b
     assert [event.prev_sequence for event in bench.events()] == [0, 1, 2]
 
 
-@simulated
 async def test_a_message_read_back_is_marked_as_republished_and_skips_no_connection(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -54,7 +52,6 @@ async def test_a_message_read_back_is_marked_as_republished_and_skips_no_connect
     assert node.recorded.republications == 1
 
 
-@simulated
 async def test_a_message_read_back_carries_a_membership_version_not_older_than_its_own(bench: Bench) -> None:
     node = bench.node()
     bench.put_message(1)
@@ -63,7 +60,6 @@ async def test_a_message_read_back_carries_a_membership_version_not_older_than_i
     assert [event.members_version for event in bench.events()] == [2]
 
 
-@simulated
 async def test_tombstones_move_the_mark_without_an_event(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -78,7 +74,6 @@ async def test_tombstones_move_the_mark_without_an_event(bench: Bench) -> None:
     assert (publisher.mark, publisher.last_message) == (4, 3)
 
 
-@simulated
 async def test_an_adopted_mark_brings_its_own_last_message(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -94,7 +89,6 @@ async def test_an_adopted_mark_brings_its_own_last_message(bench: Bench) -> None
     assert bench.events()[-1].prev_sequence == 2
 
 
-@simulated
 async def test_after_adopting_a_mark_without_its_last_message_the_predecessor_is_unknown(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -110,7 +104,6 @@ async def test_after_adopting_a_mark_without_its_last_message_the_predecessor_is
     assert [event.prev_sequence for event in bench.events()] == [0, None, 3]
 
 
-@simulated
 async def test_an_older_mark_is_not_adopted(bench: Bench) -> None:
     publisher = bench.node().publisher()
     publisher.adopt(5, 4)
@@ -118,7 +111,6 @@ async def test_an_older_mark_is_not_adopted(bench: Bench) -> None:
     assert (publisher.mark, publisher.last_message) == (5, 4)
 
 
-@simulated
 async def test_the_same_mark_teaches_a_last_message_that_was_unknown_and_forgets_none(bench: Bench) -> None:
     publisher = bench.node().publisher()
     publisher.adopt(5, None)
@@ -127,7 +119,6 @@ async def test_the_same_mark_teaches_a_last_message_that_was_unknown_and_forgets
     assert (publisher.mark, publisher.last_message) == (5, 4)
 
 
-@simulated
 async def test_own_messages_below_an_adopted_mark_are_not_published_again(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -138,7 +129,6 @@ async def test_own_messages_below_an_adopted_mark_are_not_published_again(bench:
     assert bench.published() == [3]
 
 
-@simulated
 async def test_nothing_below_the_mark_is_kept(bench: Bench) -> None:
     publisher = bench.node().publisher()
     _own(publisher, bench.put_message(1))
@@ -147,7 +137,6 @@ async def test_nothing_below_the_mark_is_kept(bench: Bench) -> None:
     assert publisher._own == {}
 
 
-@simulated
 async def test_a_failed_append_moves_nothing_and_its_repetition_keeps_the_order(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -165,7 +154,6 @@ async def test_a_failed_append_moves_nothing_and_its_repetition_keeps_the_order(
     assert ids[:2] == ids[2:4]
 
 
-@simulated
 async def test_an_append_that_was_lost_on_the_way_back_is_repeated_from_its_beginning(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -178,7 +166,6 @@ async def test_an_append_that_was_lost_on_the_way_back_is_repeated_from_its_begi
     assert bench.published() == [1, 1, 2]
 
 
-@simulated
 async def test_a_foreign_hole_is_waited_for(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -191,7 +178,6 @@ async def test_a_foreign_hole_is_waited_for(bench: Bench) -> None:
 
 @pytest.mark.parametrize("skew_s", [-3600.0, -1.0, 0.0, 1.0, 3600.0])
 def test_a_foreign_hole_is_closed_in_time_whatever_the_wall_clocks_say(skew_s: float) -> None:
-    @simulated
     async def schedule(bench: Bench) -> None:
         node = bench.node(skew_s=skew_s)
         publisher = node.publisher()
@@ -201,10 +187,9 @@ def test_a_foreign_hole_is_closed_in_time_whatever_the_wall_clocks_say(skew_s: f
         assert bench.tombstones() == [1]
         assert bench.loop.time() <= limits.SEAL_AFTER_S + 2 * limits.HOLE_POLL_MAX_S
 
-    schedule()
+    simulate(schedule)
 
 
-@simulated
 async def test_with_right_clocks_a_foreign_hole_stays_open_for_as_long_as_its_writer_may_need(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -215,7 +200,6 @@ async def test_with_right_clocks_a_foreign_hole_stays_open_for_as_long_as_its_wr
     await publishing
 
 
-@simulated
 async def test_trailing_holes_up_to_the_target_are_closed_after_one_wait(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -226,9 +210,8 @@ async def test_trailing_holes_up_to_the_target_are_closed_after_one_wait(bench: 
     assert bench.loop.time() < limits.SEAL_AFTER_S + 2 * limits.HOLE_POLL_MAX_S
 
 
-@pytest.mark.parametrize("fate", [CONFLICT, THROTTLED, LOST_REQUEST, LOST_RESPONSE])
+@pytest.mark.parametrize("outcome", [CONFLICT, THROTTLED, LOST_REQUEST, LOST_RESPONSE])
 def test_f1_a_publisher_whose_seal_is_refused_once_goes_on_within_its_deadline(outcome: CallOutcome) -> None:
-    @simulated
     async def schedule(bench: Bench) -> None:
         node = bench.node()
         publisher = node.publisher()
@@ -238,10 +221,9 @@ def test_f1_a_publisher_whose_seal_is_refused_once_goes_on_within_its_deadline(o
         await publisher.advance(2, deadline=node.deadline(10))
         assert (bench.published(), publisher.mark, bench.tombstones()) == ([1], 2, [2])
 
-    schedule()
+    simulate(schedule)
 
 
-@simulated
 async def test_a_hole_that_outlasts_the_deadline_is_an_error_and_publishes_nothing_above(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -252,7 +234,6 @@ async def test_a_hole_that_outlasts_the_deadline_is_an_error_and_publishes_nothi
     assert bench.published() == []
 
 
-@simulated
 async def test_a_long_backlog_goes_out_in_bounded_appends(bench: Bench) -> None:
     node = bench.node()
     for sequence in range(1, 251):
@@ -262,7 +243,6 @@ async def test_a_long_backlog_goes_out_in_bounded_appends(bench: Bench) -> None:
     assert node.events_wire.count("append") == 3
 
 
-@simulated
 async def test_a_large_batch_of_our_own_goes_out_in_bounded_appends(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -273,7 +253,6 @@ async def test_a_large_batch_of_our_own_goes_out_in_bounded_appends(bench: Bench
     assert node.wire.calls == []
 
 
-@simulated
 async def test_without_a_counter_nothing_is_read_back(bench: Bench) -> None:
     node = bench.node()
     bench.put_message(1)
@@ -283,7 +262,6 @@ async def test_without_a_counter_nothing_is_read_back(bench: Bench) -> None:
     assert bench.published() == []
 
 
-@simulated
 async def test_two_publishers_at_once_keep_the_order_of_first_occurrences(bench: Bench) -> None:
     nodes = [bench.node("ingest-1"), bench.node("ingest-2")]
     publishers = [node.publisher() for node in nodes]

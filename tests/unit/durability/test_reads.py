@@ -5,20 +5,18 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, ServiceUnavailable
 from seriatim.ports.durability import PrefixPage
-from tests.support.bench import BOB, CHAT, EVE, Bench, Node, draft, simulated
+from tests.support.bench import BOB, CHAT, EVE, Bench, Node, draft
 from tests.support.scripted_wire import LOST_REQUEST, with_before
 
 OLD_S = limits.SEAL_AFTER_S
 
 
-@simulated
 async def test_a_member_gets_the_messages_above_the_cursor(bench: Bench) -> None:
     bench.given_messages(5)
     page = await _read(bench.node(), after=2)
     assert (_numbers(page), page.through, page.has_more) == ([3, 4, 5], 5, False)
 
 
-@simulated
 async def test_a_read_costs_one_query_and_one_membership_check_after_it(bench: Bench) -> None:
     bench.given_messages(5)
     node = bench.node()
@@ -26,21 +24,18 @@ async def test_a_read_costs_one_query_and_one_membership_check_after_it(bench: B
     assert node.wire.calls == ["read", "role"]
 
 
-@simulated
 async def test_a_page_holds_at_most_the_asked_number_of_slots(bench: Bench) -> None:
     bench.given_messages(10)
     page = await _read(bench.node(), after=2, limit=3)
     assert (_numbers(page), page.through, page.has_more) == ([3, 4, 5], 5, True)
 
 
-@simulated
 async def test_the_largest_page_is_served(bench: Bench) -> None:
     bench.given_messages(600)
     page = await _read(bench.node(), after=1, limit=limits.SYNC_SLOTS_MAX)
     assert (len(page.messages), page.through, page.has_more) == (limits.SYNC_SLOTS_MAX, 501, True)
 
 
-@simulated
 async def test_tombstones_are_not_shown_but_passed(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_tombstone(2)
@@ -49,7 +44,6 @@ async def test_tombstones_are_not_shown_but_passed(bench: Bench) -> None:
     assert (_numbers(page), page.through) == ([], 3)
 
 
-@simulated
 async def test_an_outsider_is_refused_and_causes_no_write(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3, age_s=OLD_S)
@@ -60,7 +54,6 @@ async def test_an_outsider_is_refused_and_causes_no_write(bench: Bench) -> None:
     assert "seal" not in node.wire.calls
 
 
-@simulated
 async def test_a_chat_that_does_not_exist_looks_like_one_without_us(bench: Bench) -> None:
     bench.given_messages(1)
     node = bench.node()
@@ -71,7 +64,6 @@ async def test_a_chat_that_does_not_exist_looks_like_one_without_us(bench: Bench
     assert str(missing.value) == str(closed.value)
 
 
-@simulated
 async def test_a_member_closes_an_old_hole_and_reads_on(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3, age_s=OLD_S)
@@ -81,7 +73,6 @@ async def test_a_member_closes_an_old_hole_and_reads_on(bench: Bench) -> None:
     assert node.wire.calls[-1] == "role"
 
 
-@simulated
 async def test_who_is_removed_while_a_hole_is_closed_is_refused(bench: Bench) -> None:
     bench.put_message(2, age_s=OLD_S)
     node = bench.node()
@@ -90,7 +81,6 @@ async def test_who_is_removed_while_a_hole_is_closed_is_refused(bench: Bench) ->
         await _read(node)
 
 
-@simulated
 async def test_a_young_hole_is_waited_for(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3)
@@ -98,14 +88,12 @@ async def test_a_young_hole_is_waited_for(bench: Bench) -> None:
     assert (_numbers(page), page.through, page.has_more) == ([1], 1, False)
 
 
-@simulated
 async def test_a_cursor_beyond_the_end_is_told_the_true_end(bench: Bench) -> None:
     bench.given_messages(5)
     page = await _read(bench.node(), after=1000)
     assert (page.messages, page.through, page.has_more) == ((), 5, False)
 
 
-@simulated
 async def test_operators_hear_of_a_members_cursor_beyond_the_end_as_after_a_restore(bench: Bench) -> None:
     bench.given_messages(5)
     node = bench.node()
@@ -118,14 +106,12 @@ async def test_operators_hear_of_a_members_cursor_beyond_the_end_as_after_a_rest
     assert node.recorded.beyond_end == [(CHAT, 9, 5)]
 
 
-@simulated
 async def test_a_cursor_at_the_end_stays_there(bench: Bench) -> None:
     bench.given_messages(5)
     page = await _read(bench.node(), after=5)
     assert (page.messages, page.through, page.has_more) == ((), 5, False)
 
 
-@simulated
 async def test_a_cursor_at_a_trailing_tombstone_stays_there(bench: Bench) -> None:
     bench.given_messages(5)
     bench.put_tombstone(6)
@@ -133,13 +119,11 @@ async def test_a_cursor_at_a_trailing_tombstone_stays_there(bench: Bench) -> Non
     assert (page.messages, page.through) == ((), 6)
 
 
-@simulated
 async def test_a_cursor_in_an_empty_chat_is_told_zero(bench: Bench) -> None:
     page = await _read(bench.node(), after=7)
     assert (page.messages, page.through, page.has_more) == ((), 0, False)
 
 
-@simulated
 async def test_the_end_told_to_a_bogus_cursor_never_lies_above_a_hole(bench: Bench) -> None:
     """Nothing may appear at or below `through` later, whatever cursor was asked with."""
     bench.given_messages(3)
@@ -153,7 +137,6 @@ async def test_the_end_told_to_a_bogus_cursor_never_lies_above_a_hole(bench: Ben
     assert 4 in [message.sequence for message in seen]
 
 
-@simulated
 async def test_a_bogus_cursor_in_a_hole_never_leads_past_it(bench: Bench) -> None:
     bench.given_messages(3)
     bench.set_counter(CHAT, 6, published=3)
@@ -167,7 +150,6 @@ async def test_a_bogus_cursor_in_a_hole_never_leads_past_it(bench: Bench) -> Non
     assert [message.sequence for message in seen] == [4, 5, 6]
 
 
-@simulated
 async def test_a_dead_store_is_an_error_in_time(bench: Bench) -> None:
     node = bench.node()
     node.wire.always("*", LOST_REQUEST)
@@ -176,7 +158,6 @@ async def test_a_dead_store_is_an_error_in_time(bench: Bench) -> None:
     assert bench.loop.time() <= 3
 
 
-@simulated
 async def test_heads_are_the_stored_marks_and_the_better_knowledge_of_an_active_pipeline(bench: Bench) -> None:
     bench.add_chat("chat_2")
     bench.given_messages(4, chat_id="chat_2")

@@ -6,13 +6,12 @@ from seriatim.domain import limits
 from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.domain.errors import BreakerOpen
 from seriatim.domain.message import Receipt
-from tests.support.bench import CHAT, Bench, Node, draft, simulated
+from tests.support.bench import CHAT, Bench, Node, draft
 from tests.support.scripted_wire import LOST_REQUEST, UNAVAILABLE, CallOutcome
 
 SETTLED_AFTER_S = limits.RECONCILE_AFTER_S + 2 * limits.RECONCILE_EVERY_S
 
 
-@simulated
 async def test_a_stored_message_goes_out_without_its_sender_or_its_process(bench: Bench) -> None:
     await _crash_before_publishing(bench)
     other = bench.node("ingest-2")
@@ -25,7 +24,6 @@ async def test_a_stored_message_goes_out_without_its_sender_or_its_process(bench
     assert not reconciling.done()
 
 
-@simulated
 async def test_a_chat_is_left_alone_until_it_was_dirty_for_long(bench: Bench) -> None:
     await _crash_before_publishing(bench)
     other = bench.node("ingest-2")
@@ -33,7 +31,6 @@ async def test_a_chat_is_left_alone_until_it_was_dirty_for_long(bench: Bench) ->
     assert (bench.published(), other.wire.calls) == ([], ["dirty"])
 
 
-@simulated
 async def test_holes_at_the_end_are_closed_and_the_chat_becomes_clean(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3)
@@ -46,7 +43,6 @@ async def test_holes_at_the_end_are_closed_and_the_chat_becomes_clean(bench: Ben
     assert (counter.published_through, counter.published_message, counter.dirty_at_ms) == (5, 3, None)
 
 
-@simulated
 async def test_a_chat_with_only_an_abandoned_allocation_becomes_clean(bench: Bench) -> None:
     bench.given_messages(2)
     bench.set_counter(CHAT, 3, published=2)
@@ -56,7 +52,6 @@ async def test_a_chat_with_only_an_abandoned_allocation_becomes_clean(bench: Ben
     assert (bench.tombstones(), bench.published(), bench.counter().published_message) == ([3], [], 2)
 
 
-@simulated
 async def test_several_reconcilers_at_once_keep_the_order(bench: Bench) -> None:
     for sequence in range(1, 31):
         if sequence % 7:
@@ -73,7 +68,6 @@ async def test_several_reconcilers_at_once_keep_the_order(bench: Bench) -> None:
     assert not any(task.done() for task in reconciling)
 
 
-@simulated
 async def test_a_chat_in_use_here_is_left_to_its_pipeline(bench: Bench) -> None:
     node = bench.node()
     bench.put_message(1)
@@ -88,7 +82,6 @@ async def test_a_chat_in_use_here_is_left_to_its_pipeline(bench: Bench) -> None:
     assert bench.published() == [1, 2]
 
 
-@simulated
 async def test_a_chat_in_use_elsewhere_may_be_settled_too(bench: Bench) -> None:
     owner, other = bench.node("ingest-1"), bench.node("ingest-2")
     reconciling = other.start_reconciler()
@@ -100,7 +93,6 @@ async def test_a_chat_in_use_elsewhere_may_be_settled_too(bench: Bench) -> None:
     assert not reconciling.done()
 
 
-@simulated
 async def test_a_chat_whose_counter_is_missing_is_reported_and_the_others_are_settled(bench: Bench) -> None:
     bench.add_chat("chat_2")
     for chat_id in (CHAT, "chat_2"):
@@ -114,7 +106,6 @@ async def test_a_chat_whose_counter_is_missing_is_reported_and_the_others_are_se
     assert bench.published("chat_2") == [1]
 
 
-@simulated
 async def test_one_chat_that_cannot_be_settled_does_not_hold_up_the_others(bench: Bench) -> None:
     bench.add_chat("chat_2")
     for chat_id in (CHAT, "chat_2"):
@@ -129,7 +120,6 @@ async def test_one_chat_that_cannot_be_settled_does_not_hold_up_the_others(bench
     assert (bench.published(), bench.published("chat_2")) == ([1], [1])
 
 
-@simulated
 async def test_a_failing_index_is_asked_again(bench: Bench) -> None:
     await _crash_before_publishing(bench)
     other = bench.node("ingest-2")
@@ -140,7 +130,6 @@ async def test_a_failing_index_is_asked_again(bench: Bench) -> None:
     assert not reconciling.done()
 
 
-@simulated
 async def test_a_chat_that_grows_while_it_is_settled_stays_dirty(bench: Bench) -> None:
     bench.put_message(1)
     bench.set_counter(CHAT, 1, published=0)
@@ -155,7 +144,6 @@ async def test_a_chat_that_grows_while_it_is_settled_stays_dirty(bench: Bench) -
     assert node.recorded.settled == []
 
 
-@simulated
 async def test_an_idle_reconciler_never_keeps_senders_out_after_an_outage(bench: Bench) -> None:
     """Its sweep finds nothing to publish, so it proves nothing about the event log: the probe is for others to use."""
     node = bench.node()
@@ -175,7 +163,6 @@ async def test_an_idle_reconciler_never_keeps_senders_out_after_an_outage(bench:
     assert not reconciling.done()
 
 
-@simulated
 async def test_a_sweep_that_only_closed_holes_gives_its_probe_back(bench: Bench) -> None:
     bench.add_chat("chat_2")
     node = bench.node()
@@ -193,7 +180,6 @@ async def test_a_sweep_that_only_closed_holes_gives_its_probe_back(bench: Bench)
     assert isinstance(await node.send(draft(100)), Receipt)
 
 
-@simulated
 async def test_busy_chats_do_not_hide_an_abandoned_one(bench: Bench) -> None:
     """A chat that is published as it goes is dirty since a moment ago, however long it has been busy."""
     busy = [f"chat_busy{number}" for number in range(limits.RECONCILE_CHATS_MAX)]
@@ -212,7 +198,6 @@ async def test_busy_chats_do_not_hide_an_abandoned_one(bench: Bench) -> None:
     assert other.recorded.settled == [CHAT], "only the abandoned one, and it was found"
 
 
-@simulated
 async def test_a_long_backlog_is_settled_over_several_sweeps(bench: Bench) -> None:
     count = 12 * limits.PUBLISH_EVENTS_MAX
     for sequence in range(1, count + 1):

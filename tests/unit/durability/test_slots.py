@@ -8,7 +8,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, CounterMissing, NotAMember, SeriatimError, ServiceUnavailable
 from seriatim.domain.message import Receipt
 from seriatim.durability.slots import Outcome
-from tests.support.bench import ANN, BOB, CHAT, Bench, Node, draft, drafts, simulated
+from tests.support.bench import ANN, BOB, CHAT, Bench, Node, draft, drafts
 from tests.support.scripted_wire import (
     APPLIED,
     CONFLICT,
@@ -20,9 +20,9 @@ from tests.support.scripted_wire import (
     late,
     with_before,
 )
+from tests.support.virtual_time import simulate
 
 
-@simulated
 async def test_a_batch_costs_one_allocation_and_one_transaction(bench: Bench) -> None:
     node = bench.node()
     outcomes = await _store(node, 1, 2, 3)
@@ -30,7 +30,6 @@ async def test_a_batch_costs_one_allocation_and_one_transaction(bench: Bench) ->
     assert node.wire.calls == ["allocate", "persist"]
 
 
-@simulated
 async def test_a_slot_lost_to_a_tombstone_moves_everyone_up_in_order(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("persist", with_before(lambda: bench.put_tombstone(2)))
@@ -40,7 +39,6 @@ async def test_a_slot_lost_to_a_tombstone_moves_everyone_up_in_order(bench: Benc
     assert node.recorded.collisions == []
 
 
-@simulated
 async def test_a_slot_lost_to_a_message_is_a_page_for_the_operator(bench: Bench) -> None:
     node = bench.node()
 
@@ -54,7 +52,6 @@ async def test_a_slot_lost_to_a_message_is_a_page_for_the_operator(bench: Bench)
     assert node.recorded.collisions == [1]
 
 
-@simulated
 async def test_a_duplicate_in_the_middle_is_answered_and_its_neighbours_close_up(bench: Bench) -> None:
     bench.given_messages(1)
     first = bench.messages()[0]
@@ -68,7 +65,6 @@ async def test_a_duplicate_in_the_middle_is_answered_and_its_neighbours_close_up
     assert bench.tombstones() == [4]
 
 
-@simulated
 async def test_a_removed_sender_is_refused_and_the_others_are_stored(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("persist", with_before(lambda: bench.remove(BOB)))
@@ -79,7 +75,6 @@ async def test_a_removed_sender_is_refused_and_the_others_are_stored(bench: Benc
     assert bench.contents() == ["text 1", "text 3"]
 
 
-@simulated
 async def test_unused_slots_are_closed_at_once_so_that_nobody_waits_for_them(bench: Bench) -> None:
     node = bench.node()
     publisher = node.publisher()
@@ -93,7 +88,6 @@ async def test_unused_slots_are_closed_at_once_so_that_nobody_waits_for_them(ben
     assert "read" not in node.wire.calls
 
 
-@simulated
 async def test_an_ambiguous_commit_that_happened_is_found_by_sealing(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("persist", LOST_RESPONSE)
@@ -104,7 +98,6 @@ async def test_an_ambiguous_commit_that_happened_is_found_by_sealing(bench: Benc
     assert node.wire.calls == ["allocate", "persist", "seal"]
 
 
-@simulated
 async def test_an_ambiguous_commit_that_did_not_happen_never_will(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("persist", late(1.2))  # lands just after the owner has closed the slot
@@ -114,7 +107,6 @@ async def test_an_ambiguous_commit_that_did_not_happen_never_will(bench: Bench) 
     assert bench.tombstones() == [1]
 
 
-@simulated
 async def test_an_ambiguous_seal_is_repeated_until_it_tells(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("persist", LOST_RESPONSE)
@@ -126,7 +118,6 @@ async def test_an_ambiguous_seal_is_repeated_until_it_tells(bench: Bench) -> Non
 
 @pytest.mark.parametrize("refusal", [THROTTLED, CONFLICT])
 def test_a_store_that_refuses_the_seal_is_asked_again_only_after_a_pause(refusal: CallOutcome) -> None:
-    @simulated
     async def schedule(bench: Bench) -> None:
         node = bench.node()
         node.wire.on("persist", LOST_RESPONSE)
@@ -135,10 +126,9 @@ def test_a_store_that_refuses_the_seal_is_asked_again_only_after_a_pause(refusal
         seals = [at for call, at in zip(node.wire.calls, node.wire.times, strict=True) if call == "seal"]
         assert [later - earlier >= limits.CONFLICT_BACKOFF_S for earlier, later in pairwise(seals)] == [True] * 4
 
-    schedule()
+    simulate(schedule)
 
 
-@simulated
 async def test_an_ambiguous_commit_that_cannot_be_resolved_in_time_is_an_error_and_not_a_guess(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("persist", LOST_RESPONSE)
@@ -149,7 +139,6 @@ async def test_an_ambiguous_commit_that_cannot_be_resolved_in_time_is_an_error_a
     assert bench.contents() == ["text 1", "text 2"]  # stored nevertheless: a retry will hit
 
 
-@simulated
 async def test_a_foreign_message_found_while_resolving_is_not_taken_for_ours(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("persist", LOST_REQUEST)
@@ -163,7 +152,6 @@ async def test_a_foreign_message_found_while_resolving_is_not_taken_for_ours(ben
     assert _sequences(outcomes) == [2]
 
 
-@simulated
 async def test_a_conflict_halves_the_group_and_keeps_the_order(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("persist", CONFLICT)
@@ -173,7 +161,6 @@ async def test_a_conflict_halves_the_group_and_keeps_the_order(bench: Bench) -> 
     assert node.recorded.refusals == ["conflict"]
 
 
-@simulated
 async def test_a_store_that_keeps_refusing_is_an_error_after_bounded_tries(bench: Bench) -> None:
     node = bench.node()
     node.wire.always("persist", THROTTLED)
@@ -184,7 +171,6 @@ async def test_a_store_that_keeps_refusing_is_an_error_after_bounded_tries(bench
     assert bench.tombstones() == [1, 2]
 
 
-@simulated
 async def test_what_was_stored_before_a_failure_is_reported_as_stored(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("persist", CONFLICT, APPLIED, UNAVAILABLE)
@@ -195,7 +181,6 @@ async def test_what_was_stored_before_a_failure_is_reported_as_stored(bench: Ben
     assert bench.tombstones() == [3, 4]
 
 
-@simulated
 async def test_slots_are_abandoned_when_their_lease_ends(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("allocate", CallOutcome(response_s=limits.STORE_TIMEOUT_S - 0.1))
@@ -206,7 +191,6 @@ async def test_slots_are_abandoned_when_their_lease_ends(bench: Bench) -> None:
     assert _sequences(outcomes) == [5, 6, 7, 8]
 
 
-@simulated
 async def test_the_lease_counts_from_before_the_allocation(bench: Bench) -> None:
     """The store may have allocated at the first moment of a slow call, and readers count from then."""
     node = bench.node()
@@ -217,7 +201,6 @@ async def test_the_lease_counts_from_before_the_allocation(bench: Bench) -> None
     assert _sequences(outcomes) == [3, 4]
 
 
-@simulated
 async def test_slots_are_allocated_anew_a_bounded_number_of_times(bench: Bench) -> None:
     node = bench.node()
 
@@ -232,7 +215,6 @@ async def test_slots_are_allocated_anew_a_bounded_number_of_times(bench: Bench) 
     assert node.wire.count("allocate") == limits.ALLOCATIONS_MAX
 
 
-@simulated
 async def test_an_ambiguous_allocation_is_never_repeated(bench: Bench) -> None:
     for outcome in (LOST_RESPONSE, LOST_REQUEST):
         node = bench.node()
@@ -243,7 +225,6 @@ async def test_an_ambiguous_allocation_is_never_repeated(bench: Bench) -> None:
     assert bench.counter().allocated == 1
 
 
-@simulated
 async def test_a_refused_allocation_is_repeated_since_it_was_not_applied(bench: Bench) -> None:
     node = bench.node()
     node.wire.on("allocate", THROTTLED, CONFLICT)
@@ -251,7 +232,6 @@ async def test_a_refused_allocation_is_repeated_since_it_was_not_applied(bench: 
     assert node.recorded.refusals == ["throttled", "conflict"]
 
 
-@simulated
 async def test_another_owners_mark_is_adopted_before_slots_are_taken(bench: Bench) -> None:
     bench.given_messages(7)
     node = bench.node()
@@ -262,7 +242,6 @@ async def test_another_owners_mark_is_adopted_before_slots_are_taken(bench: Benc
     assert node.wire.calls == ["allocate", "allocate", "persist"]
 
 
-@simulated
 async def test_a_missing_counter_stores_nothing_and_is_reported_once(bench: Bench) -> None:
     bench.store.lose_counter(CHAT)
     node = bench.node()
@@ -272,7 +251,6 @@ async def test_a_missing_counter_stores_nothing_and_is_reported_once(bench: Benc
     assert bench.slots() == {}
 
 
-@simulated
 async def test_times_of_one_process_never_run_backwards(bench: Bench) -> None:
     node = bench.node()
     writer = node.slot_writer(node.publisher())
@@ -283,7 +261,6 @@ async def test_times_of_one_process_never_run_backwards(bench: Bench) -> None:
     assert second.created_at >= first.created_at
 
 
-@simulated
 async def test_a_key_lives_for_its_lifetime_from_the_moment_of_storing(bench: Bench) -> None:
     node = bench.node()
     await _store(node, 1)
@@ -294,7 +271,6 @@ async def test_a_key_lives_for_its_lifetime_from_the_moment_of_storing(bench: Be
 
 @pytest.mark.parametrize("broken_call", range(1, 7))
 def test_wherever_the_answer_is_lost_every_message_is_stored_at_most_once_and_in_order(broken_call: int) -> None:
-    @simulated
     async def schedule(bench: Bench) -> None:
         node = bench.node()
         fates = [APPLIED] * (broken_call - 1) + [LOST_RESPONSE, CONFLICT, LOST_REQUEST]
@@ -304,7 +280,7 @@ def test_wherever_the_answer_is_lost_every_message_is_stored_at_most_once_and_in
         assert stored == sorted(stored)
         assert bench.contents() == [f"text {number}" for number in range(1, len(bench.contents()) + 1)]
 
-    schedule()
+    simulate(schedule)
 
 
 async def _store(node: Node, *numbers: int) -> list[Outcome]:

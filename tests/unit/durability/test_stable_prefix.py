@@ -6,7 +6,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.domain.message import Message, Sealed
 from seriatim.durability.stable_prefix import Prefix
-from tests.support.bench import CHAT, Bench, Node, simulate, simulated
+from tests.support.bench import CHAT, Bench, Node
 from tests.support.scripted_wire import (
     APPLIED,
     CONFLICT,
@@ -18,16 +18,15 @@ from tests.support.scripted_wire import (
     CallOutcome,
     with_before,
 )
+from tests.support.virtual_time import simulate
 
 OLD_S = limits.SEAL_AFTER_S
 
 
-@simulated
 async def test_an_empty_chat_has_an_empty_prefix(bench: Bench) -> None:
     assert await _read(bench.node()) == Prefix(slots=(), through=0, more=False)
 
 
-@simulated
 async def test_the_prefix_is_everything_up_to_the_first_hole(bench: Bench) -> None:
     for sequence in (1, 2, 4, 5):
         bench.put_message(sequence)
@@ -35,14 +34,12 @@ async def test_the_prefix_is_everything_up_to_the_first_hole(bench: Bench) -> No
     assert (_numbers(prefix), prefix.through, prefix.more) == ([1, 2], 2, False)
 
 
-@simulated
 async def test_a_hole_right_above_the_cursor_hides_everything(bench: Bench) -> None:
     bench.put_message(4)
     prefix = await _read(bench.node(), after=2)
     assert (_numbers(prefix), prefix.through) == ([], 2)
 
 
-@simulated
 async def test_a_young_hole_is_left_open(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3, age_s=OLD_S - 0.1)
@@ -52,7 +49,6 @@ async def test_a_young_hole_is_left_open(bench: Bench) -> None:
     assert node.wire.count("seal") == 0
 
 
-@simulated
 async def test_an_old_hole_is_closed_and_passed(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(4, age_s=OLD_S)
@@ -62,7 +58,6 @@ async def test_an_old_hole_is_closed_and_passed(bench: Bench) -> None:
     assert bench.tombstones() == node.recorded.seals == [2, 3]
 
 
-@simulated
 async def test_the_age_that_counts_is_that_of_the_slot_right_above_the_hole(bench: Bench) -> None:
     bench.put_message(2, age_s=0)
     bench.put_message(3, age_s=OLD_S)
@@ -70,7 +65,6 @@ async def test_the_age_that_counts_is_that_of_the_slot_right_above_the_hole(benc
     assert bench.tombstones() == []
 
 
-@simulated
 async def test_a_reader_that_may_not_seal_only_says_that_one_could(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3, age_s=OLD_S)
@@ -80,7 +74,6 @@ async def test_a_reader_that_may_not_seal_only_says_that_one_could(bench: Bench)
     assert bench.tombstones() == []
 
 
-@simulated
 async def test_a_message_that_fills_the_hole_just_before_the_seal_is_shown(bench: Bench) -> None:
     bench.put_message(2, age_s=OLD_S)
     node = bench.node()
@@ -94,21 +87,18 @@ async def test_a_message_that_fills_the_hole_just_before_the_seal_is_shown(bench
     assert (bench.tombstones(), node.recorded.seals) == ([], [])
 
 
-@simulated
 async def test_a_full_page_says_where_it_ends_and_that_there_is_more(bench: Bench) -> None:
     bench.given_messages(10)
     prefix = await _read(bench.node(), after=2, limit=5)
     assert (_numbers(prefix), prefix.through, prefix.more) == ([3, 4, 5, 6, 7], 7, True)
 
 
-@simulated
 async def test_a_page_that_ends_exactly_at_the_end_of_the_chat_says_there_is_no_more(bench: Bench) -> None:
     bench.given_messages(7)
     prefix = await _read(bench.node(), after=2, limit=5)
     assert (_numbers(prefix), prefix.more) == ([3, 4, 5, 6, 7], False)
 
 
-@simulated
 async def test_there_is_no_more_when_only_a_hole_follows_a_full_page(bench: Bench) -> None:
     for sequence in (1, 2, 4):
         bench.put_message(sequence)
@@ -116,7 +106,6 @@ async def test_there_is_no_more_when_only_a_hole_follows_a_full_page(bench: Benc
     assert (_numbers(prefix), prefix.more) == ([1, 2], False)
 
 
-@simulated
 async def test_a_page_of_tombstones_advances_the_cursor(bench: Bench) -> None:
     for sequence in range(1, 8):
         bench.put_tombstone(sequence)
@@ -125,7 +114,6 @@ async def test_a_page_of_tombstones_advances_the_cursor(bench: Bench) -> None:
     assert all(isinstance(slot, Sealed) for slot in prefix.slots)
 
 
-@simulated
 async def test_a_page_cut_by_its_weight_says_that_there_is_more(bench: Bench) -> None:
     bench.given_messages(300, content="x" * 4096)
     prefix = await _read(bench.node(), limit=290)
@@ -133,7 +121,6 @@ async def test_a_page_cut_by_its_weight_says_that_there_is_more(bench: Bench) ->
     assert (prefix.through, prefix.more) == (len(prefix.slots), True)
 
 
-@simulated
 async def test_a_wide_old_hole_is_closed_by_a_bounded_number_of_tombstones_per_read(bench: Bench) -> None:
     bench.put_message(1000, age_s=OLD_S)
     node = bench.node()
@@ -143,7 +130,6 @@ async def test_a_wide_old_hole_is_closed_by_a_bounded_number_of_tombstones_per_r
     assert node.wire.count("read") == 3
 
 
-@simulated
 async def test_a_commit_seen_half_way_is_not_passed(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(2)
@@ -154,7 +140,6 @@ async def test_a_commit_seen_half_way_is_not_passed(bench: Bench) -> None:
     assert _numbers(await _read(node)) == [1, 2]
 
 
-@simulated
 async def test_a_commit_seen_half_way_for_long_is_never_sealed_over(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(2, age_s=OLD_S)
@@ -165,7 +150,6 @@ async def test_a_commit_seen_half_way_for_long_is_never_sealed_over(bench: Bench
     assert (bench.tombstones(), node.recorded.seals) == ([], [])
 
 
-@simulated
 async def test_a_slow_clock_waits_longer_and_a_fast_one_less_and_neither_shows_a_hole(bench: Bench) -> None:
     bench.put_message(2, age_s=OLD_S)
     slow, fast = bench.node("slow", skew_s=-60), bench.node("fast", skew_s=60)
@@ -174,7 +158,6 @@ async def test_a_slow_clock_waits_longer_and_a_fast_one_less_and_neither_shows_a
     assert [type(slot) for slot in prefix.slots] == [Sealed, Message]
 
 
-@simulated
 async def test_f1_a_seal_that_meets_a_conflict_is_followed_by_another_read(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3, age_s=OLD_S)
@@ -186,7 +169,6 @@ async def test_f1_a_seal_that_meets_a_conflict_is_followed_by_another_read(bench
     assert node.recorded.refusals == ["conflict"]
 
 
-@simulated
 async def test_f1_the_commit_that_a_seal_collided_with_is_shown(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3, age_s=OLD_S)
@@ -202,7 +184,7 @@ async def test_f1_the_commit_that_a_seal_collided_with_is_shown(bench: Bench) ->
     assert (bench.tombstones(), node.wire.count("seal")) == ([], 1)
 
 
-@pytest.mark.parametrize("fate", [CONFLICT, THROTTLED, UNAVAILABLE, LOST_REQUEST, LOST_RESPONSE])
+@pytest.mark.parametrize("outcome", [CONFLICT, THROTTLED, UNAVAILABLE, LOST_REQUEST, LOST_RESPONSE])
 def test_f1_a_read_shows_what_lies_below_a_hole_that_cannot_be_closed(outcome: CallOutcome) -> None:
     async def schedule(bench: Bench) -> None:
         bench.put_message(1)
@@ -216,7 +198,6 @@ def test_f1_a_read_shows_what_lies_below_a_hole_that_cannot_be_closed(outcome: C
     simulate(schedule)
 
 
-@simulated
 async def test_f1_a_read_whose_time_ends_while_it_seals_shows_what_it_has_read(bench: Bench) -> None:
     bench.put_message(1)
     bench.put_message(3, age_s=OLD_S)
@@ -228,7 +209,6 @@ async def test_f1_a_read_whose_time_ends_while_it_seals_shows_what_it_has_read(b
     assert node.wire.calls == ["read", "seal"]
 
 
-@simulated
 async def test_a_read_without_time_does_not_begin(bench: Bench) -> None:
     node = bench.node()
     with pytest.raises(ServiceUnavailable):

@@ -5,18 +5,16 @@ import asyncio
 import pytest
 
 from seriatim.domain.errors import NotAMember, ServiceUnavailable
-from tests.support.bench import BOB, CHAT, CID, EVE, Bench, Node, simulated
+from tests.support.bench import BOB, CHAT, CID, EVE, Bench, Node
 from tests.support.scripted_wire import LOST_REQUEST, late, with_before
 
 
-@simulated
 async def test_an_ack_raises_the_watermark_of_its_user_only(bench: Bench) -> None:
     bench.given_messages(5)
     await _ack(bench.node(), 3)
     assert bench.store.watermarks == {(BOB, CHAT): 3}
 
 
-@simulated
 async def test_a_stale_ack_never_lowers_the_watermark(bench: Bench) -> None:
     bench.given_messages(5)
     node = bench.node()
@@ -25,7 +23,6 @@ async def test_a_stale_ack_never_lowers_the_watermark(bench: Bench) -> None:
     assert bench.store.watermarks[BOB, CHAT] == 4
 
 
-@simulated
 async def test_shuffled_concurrent_acks_end_at_the_highest(bench: Bench) -> None:
     bench.given_messages(9)
     node = bench.node()
@@ -34,7 +31,6 @@ async def test_shuffled_concurrent_acks_end_at_the_highest(bench: Bench) -> None
     assert bench.store.watermarks[BOB, CHAT] == 9
 
 
-@simulated
 async def test_an_ack_beyond_the_end_is_clamped_to_the_newest_message(bench: Bench) -> None:
     bench.given_messages(5)
     bench.put_tombstone(6)
@@ -42,7 +38,6 @@ async def test_an_ack_beyond_the_end_is_clamped_to_the_newest_message(bench: Ben
     assert bench.store.watermarks[BOB, CHAT] == 5
 
 
-@simulated
 async def test_an_ack_in_an_empty_chat_writes_nothing(bench: Bench) -> None:
     node = bench.node()
     await _ack(node, 10**15)
@@ -50,7 +45,6 @@ async def test_an_ack_in_an_empty_chat_writes_nothing(bench: Bench) -> None:
     assert "acknowledge" not in node.wire.calls
 
 
-@simulated
 async def test_an_ack_at_a_tombstone_counts_for_the_message_before_it(bench: Bench) -> None:
     bench.given_messages(2)
     bench.put_tombstone(3)
@@ -59,7 +53,6 @@ async def test_an_ack_at_a_tombstone_counts_for_the_message_before_it(bench: Ben
     assert bench.store.watermarks[BOB, CHAT] == 2
 
 
-@simulated
 async def test_an_outsiders_ack_is_refused_and_writes_nothing(bench: Bench) -> None:
     bench.given_messages(5)
     with pytest.raises(NotAMember):
@@ -67,7 +60,6 @@ async def test_an_outsiders_ack_is_refused_and_writes_nothing(bench: Bench) -> N
     assert bench.store.watermarks == {}
 
 
-@simulated
 async def test_membership_is_checked_after_the_data_was_read(bench: Bench) -> None:
     bench.given_messages(5)
     node = bench.node()
@@ -77,7 +69,6 @@ async def test_membership_is_checked_after_the_data_was_read(bench: Bench) -> No
     assert bench.store.watermarks == {}
 
 
-@simulated
 async def test_a_dead_store_is_an_error_in_time(bench: Bench) -> None:
     node = bench.node()
     node.wire.always("*", LOST_REQUEST)

@@ -13,7 +13,7 @@ from seriatim.domain.message import Receipt
 from seriatim.engines.grpc.chat_router import ChatRouter
 from seriatim.engines.grpc.durability import GrpcDurability, rendezvous
 from seriatim.engines.grpc.pending_send import PendingSend
-from tests.support.bench import Bench, draft, simulated
+from tests.support.bench import Bench, draft
 from tests.unit.engines.grpc_harness import Asked, IngestProcess, client_of, processes, until
 
 ONE, TWO = "ingest-1", "ingest-2"
@@ -62,7 +62,6 @@ class Routed:
         assert self.router.breakers()[address] is BreakerState.OPEN
 
 
-@simulated
 async def test_b2_chats_of_a_process_that_keeps_failing_go_to_another_and_come_back(bench: Bench) -> None:
     routed = Routed(bench)
     routed.open(ONE)
@@ -87,7 +86,6 @@ async def test_b2_chats_of_a_process_that_keeps_failing_go_to_another_and_come_b
     assert routed.taken()[ONE] == [others[0], others[1]]
 
 
-@simulated
 async def test_b2_only_when_no_process_is_left_are_sends_refused_and_told_when_to_come_again(bench: Bench) -> None:
     routed = Routed(bench)
     routed.open(ONE)
@@ -104,7 +102,6 @@ async def test_b2_only_when_no_process_is_left_are_sends_refused_and_told_when_t
     assert routed.taken() == {ONE: [routed.chat[TWO]], TWO: []}
 
 
-@simulated
 async def test_b2_what_waits_for_a_process_that_begins_to_fail_follows_to_another_in_order(bench: Bench) -> None:
     routed = Routed(bench)
     chat_id = routed.chat[ONE]
@@ -117,7 +114,6 @@ async def test_b2_what_waits_for_a_process_that_begins_to_fail_follows_to_anothe
     assert routed.taken() == {ONE: [chat_id], TWO: [chat_id] * 2}
 
 
-@simulated
 async def test_b2_what_waits_is_refused_when_the_last_process_begins_to_fail(bench: Bench) -> None:
     routed = Routed(bench)
     chat_id = routed.chat[ONE]

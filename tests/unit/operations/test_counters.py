@@ -13,11 +13,10 @@ from seriatim.operations.counter_repair import CounterRepairer, Repair, RepairRe
 from seriatim.simulation.stores.message_log import MemoryMessageLog
 from tests.contract.store_data import NOW_MS, T_S, found_group, message, store_messages
 from tests.contract.store_engines import ENGINES
-from tests.support.bench import ANN, BOB, CHAT, CID, Bench, Node, draft, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, Bench, Node, draft
 from tests.support.scripted_wire import with_before
 
 
-@simulated
 async def test_the_next_message_gets_the_highest_number_plus_one(bench: Bench) -> None:
     bench.given_messages(7)
     node = _lost(bench)
@@ -26,7 +25,6 @@ async def test_the_next_message_gets_the_highest_number_plus_one(bench: Bench) -
     assert (await node.stored(draft(1))).sequence == 8
 
 
-@simulated
 async def test_the_counter_is_above_every_members_watermark(bench: Bench) -> None:
     bench.given_messages(3)
     for user_id, watermark in ((ANN, 2), (BOB, 9), (CID, 5)):
@@ -57,14 +55,12 @@ async def test_r6_the_counter_is_above_the_watermark_of_who_left_and_may_come_ba
     assert (repair.watermark, repair.allocated, repair.sealed) == (4, 4, (2, 3, 4))
 
 
-@simulated
 async def test_the_counter_is_above_every_published_event(bench: Bench) -> None:
     bench.given_messages(3)
     repair = await _repair(_lost(bench), published=6)
     assert (repair.published, repair.allocated) == (6, 6)
 
 
-@simulated
 async def test_the_counter_is_above_tombstones_too(bench: Bench) -> None:
     bench.given_messages(3)
     bench.put_tombstone(4)
@@ -72,7 +68,6 @@ async def test_the_counter_is_above_tombstones_too(bench: Bench) -> None:
     assert (repair.newest_slot, repair.allocated) == (4, 4)
 
 
-@simulated
 async def test_a_margin_is_added_on_top(bench: Bench) -> None:
     bench.given_messages(3)
     node = _lost(bench)
@@ -81,7 +76,6 @@ async def test_a_margin_is_added_on_top(bench: Bench) -> None:
     assert (await node.stored(draft(1))).sequence == 6
 
 
-@simulated
 async def test_the_skipped_range_is_closed_so_that_readers_pass_it_at_once(bench: Bench) -> None:
     bench.given_messages(3)
     bench.store.put_watermark(BOB, CHAT, 6)
@@ -96,14 +90,12 @@ async def test_the_skipped_range_is_closed_so_that_readers_pass_it_at_once(bench
     assert [message.sequence for message in await node.read_all(BOB, after=6)] == [7]
 
 
-@simulated
 async def test_an_empty_chat_starts_at_one_again(bench: Bench) -> None:
     node = _lost(bench)
     await _repair(node, published=0)
     assert (await node.stored(draft(1))).sequence == 1
 
 
-@simulated
 async def test_what_was_not_published_before_the_loss_is_published_after_the_repair(bench: Bench) -> None:
     bench.given_messages(5)
     node = _lost(bench)
@@ -116,14 +108,12 @@ async def test_what_was_not_published_before_the_loss_is_published_after_the_rep
     assert not reconciling.done()
 
 
-@simulated
 async def test_when_everything_is_published_the_chat_is_clean(bench: Bench) -> None:
     bench.given_messages(5)
     await _repair(_lost(bench), published=5)
     assert bench.counter().dirty_at_ms is None
 
 
-@simulated
 async def test_the_membership_version_is_above_all_earlier_ones_and_those_of_earlier_repairs(bench: Bench) -> None:
     node = bench.node()
     for _ in range(3):
@@ -140,7 +130,6 @@ async def test_the_membership_version_is_above_all_earlier_ones_and_those_of_ear
     assert versions == sorted(set(versions))
 
 
-@simulated
 async def test_a_number_far_above_everything_stored_is_not_believed(bench: Bench) -> None:
     bench.given_messages(3)
     bench.store.put_watermark(BOB, CHAT, 10**15)
@@ -150,7 +139,6 @@ async def test_a_number_far_above_everything_stored_is_not_believed(bench: Bench
     assert CHAT not in bench.store.counters
 
 
-@simulated
 async def test_a_counter_that_exists_is_not_repaired(bench: Bench) -> None:
     bench.given_messages(3)
     bench.store.put_watermark(BOB, CHAT, 9)
@@ -161,7 +149,6 @@ async def test_a_counter_that_exists_is_not_repaired(bench: Bench) -> None:
     assert bench.tombstones() == []
 
 
-@simulated
 async def test_a_chat_that_is_still_being_written_is_not_repaired(bench: Bench) -> None:
     bench.given_messages(3)
     bench.store.put_watermark(BOB, CHAT, 9)
@@ -174,7 +161,6 @@ async def test_a_chat_that_is_still_being_written_is_not_repaired(bench: Bench) 
     assert bench.tombstones() == []
 
 
-@simulated
 async def test_a_counter_that_comes_back_meanwhile_is_left_as_it_is(bench: Bench) -> None:
     bench.given_messages(3)
     node = _lost(bench)
@@ -185,7 +171,6 @@ async def test_a_counter_that_comes_back_meanwhile_is_left_as_it_is(bench: Bench
     assert bench.store.recoveries == []
 
 
-@simulated
 async def test_a_commit_that_lands_after_the_repair_overwrites_nothing_and_loses_nothing(bench: Bench) -> None:
     """The repair cannot see a transaction that is under way for longer than it waits: write-once slots protect it."""
     bench.given_messages(3)
@@ -199,7 +184,6 @@ async def test_a_commit_that_lands_after_the_repair_overwrites_nothing_and_loses
     assert bench.published() == [4, 5]
 
 
-@simulated
 async def test_the_repair_leaves_a_trace(bench: Bench) -> None:
     bench.given_messages(3)
     await _repair(_lost(bench), published=3)

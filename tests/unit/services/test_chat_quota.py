@@ -4,7 +4,7 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import AlreadyAMember, InvalidOperation
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench
 from tests.unit.api.chat_api_harness import ChatApiHarness
 
 MAX = 3  # Ann, Bob and Cid are in one chat to begin with
@@ -27,7 +27,6 @@ async def _group(api: ChatApiHarness, owner: str, *others: str) -> str:
     return data["chat_id"]
 
 
-@simulated
 async def test_a_chat_is_refused_when_any_of_its_members_would_be_in_too_many(bench: Bench) -> None:
     api = _harness(bench)
     for _ in range(MAX - 1):
@@ -45,7 +44,6 @@ async def test_a_chat_is_refused_when_any_of_its_members_would_be_in_too_many(be
     await _group(api, BOB, EVE)
 
 
-@simulated
 async def test_the_direct_chat_that_a_pair_has_is_found_however_many_they_are_in(bench: Bench) -> None:
     api = _harness(bench)
     direct = await api.data(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB]})
@@ -55,7 +53,6 @@ async def test_the_direct_chat_that_a_pair_has_is_found_however_many_they_are_in
     assert (await api.ask(BOB, "POST /chats", {"type": "direct", "member_ids": [ANN]})).status == 200
 
 
-@simulated
 async def test_a_member_is_not_added_beyond_the_limit_and_is_once_there_is_room(bench: Bench) -> None:
     api = _harness(bench)
     left = await _group(api, EVE, BOB)

@@ -10,13 +10,12 @@ from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRe
 from seriatim.ports.directory import CachedMembers
 from seriatim.ports.event_log import CHATS, MEMBERSHIPS
 from seriatim.services.membership import MembershipObserver, MembershipService
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, simulated
+from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft
 from tests.support.scripted_wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE, ScriptedWire, with_before
 
 DAN = "user_dan"
 
 
-@simulated
 async def test_a_new_member_is_told_of_after_the_commit(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     present: list[bool] = []
@@ -29,7 +28,6 @@ async def test_a_new_member_is_told_of_after_the_commit(bench: Bench) -> None:
     assert (event.role, event.changed_by, event.member_count_after) == (Role.MEMBER, ANN, 4)
 
 
-@simulated
 async def test_a_removal_is_told_of_after_the_commit(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     present: list[bool] = []
@@ -41,14 +39,12 @@ async def test_a_removal_is_told_of_after_the_commit(bench: Bench) -> None:
     assert event.member_count_after == 2
 
 
-@simulated
 async def test_once_a_removal_has_returned_nothing_of_the_removed_is_accepted(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     await api.service.remove(CHAT, BOB, by=ANN)
     assert isinstance(await api.node.failed(draft(1, sender_id=BOB)), NotAMember)
 
 
-@simulated
 async def test_who_leaves_is_named_as_the_one_who_changed_it(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     await api.service.leave(CHAT, CID)
@@ -57,7 +53,6 @@ async def test_who_leaves_is_named_as_the_one_who_changed_it(bench: Bench) -> No
     assert CID not in bench.store.members(CHAT)
 
 
-@simulated
 async def test_a_departure_names_the_role_that_ended(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     await api.service.change_role(CHAT, BOB, Role.ADMIN, by=ANN)
@@ -71,7 +66,6 @@ async def test_a_departure_names_the_role_that_ended(bench: Bench) -> None:
     ]
 
 
-@simulated
 async def test_a_changed_role_is_told_of(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     membership = await api.service.change_role(CHAT, BOB, Role.ADMIN, by=ANN)
@@ -80,7 +74,6 @@ async def test_a_changed_role_is_told_of(bench: Bench) -> None:
     assert (event.change_type, event.member_count_after) == (ChangeType.ROLE_CHANGED, 3)
 
 
-@simulated
 async def test_a_new_group_is_told_of_with_its_members(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     await api.service.create_group(_group("chat_new"), [BOB, CID])
@@ -90,7 +83,6 @@ async def test_a_new_group_is_told_of_with_its_members(bench: Bench) -> None:
     assert (await api.node.stored(draft(1, chat_id="chat_new"))).sequence == 1
 
 
-@simulated
 async def test_a_taken_chat_id_is_an_error_and_told_to_nobody(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     with pytest.raises(AlreadyExists):
@@ -98,7 +90,6 @@ async def test_a_taken_chat_id_is_an_error_and_told_to_nobody(bench: Bench) -> N
     assert _creations(bench) == []
 
 
-@simulated
 async def test_a_resumed_creation_finds_its_chat_and_tells_of_it_recognisably(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     api.node.wire.on("create_group", LOST_RESPONSE)
@@ -112,14 +103,12 @@ async def test_a_resumed_creation_finds_its_chat_and_tells_of_it_recognisably(be
     assert sorted(bench.store.members("chat_new")) == [ANN, BOB]
 
 
-@simulated
 async def test_a_resumed_creation_that_never_happened_happens_now(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     await api.service.create_group(_group("chat_new"), [BOB], resumed=True)
     assert [event.initial_members for event in _creations(bench)] == [(ANN, BOB)]
 
 
-@simulated
 async def test_a_new_direct_chat_is_told_of_without_a_name(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     assert await api.service.create_direct(_direct("chat_new"), BOB) == "chat_new"
@@ -129,7 +118,6 @@ async def test_a_new_direct_chat_is_told_of_without_a_name(bench: Bench) -> None
     assert bench.store.chats["chat_new"].name is None
 
 
-@simulated
 async def test_a_direct_chat_that_was_there_is_found_and_told_to_nobody(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     await api.service.create_direct(_direct("chat_first", created_by=BOB), ANN)
@@ -138,7 +126,6 @@ async def test_a_direct_chat_that_was_there_is_found_and_told_to_nobody(bench: B
     assert "chat_second" not in bench.store.chats
 
 
-@simulated
 async def test_a_resumed_direct_chat_is_its_own(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     api.node.wire.on("create_direct", LOST_RESPONSE)
@@ -148,7 +135,6 @@ async def test_a_resumed_direct_chat_is_its_own(bench: Bench) -> None:
     assert [event.chat_id for event in _creations(bench)] == ["chat_new"]
 
 
-@simulated
 async def test_a_new_name_is_told_to_nobody(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     renamed = await api.service.rename(CHAT, "better", by=ANN)
@@ -160,7 +146,6 @@ async def test_a_new_name_is_told_to_nobody(bench: Bench) -> None:
     assert bench.broker.records(CHATS) == bench.broker.records(MEMBERSHIPS) == []
 
 
-@simulated
 async def test_a_refused_change_is_told_to_nobody(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     with pytest.raises(AlreadyAMember):
@@ -173,7 +158,6 @@ async def test_a_refused_change_is_told_to_nobody(bench: Bench) -> None:
     assert api.observer.unpublished_chats == []
 
 
-@simulated
 async def test_a_change_whose_commit_is_uncertain_is_an_error_and_told_to_nobody(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     api.node.wire.on("remove_member", LOST_RESPONSE)
@@ -182,7 +166,6 @@ async def test_a_change_whose_commit_is_uncertain_is_an_error_and_told_to_nobody
     assert bench.broker.records(MEMBERSHIPS) == []
 
 
-@simulated
 async def test_a_short_outage_of_the_event_log_is_waited_out(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     api.node.events_wire.on("append", *[UNAVAILABLE] * len(limits.LIFECYCLE_PAUSES_S))
@@ -192,7 +175,6 @@ async def test_a_short_outage_of_the_event_log_is_waited_out(bench: Bench) -> No
     assert bench.loop.time() >= sum(limits.LIFECYCLE_PAUSES_S)
 
 
-@simulated
 async def test_with_the_event_log_down_the_change_stands_the_cache_is_dropped_and_the_operator_told(
     bench: Bench,
 ) -> None:
@@ -205,7 +187,6 @@ async def test_with_the_event_log_down_the_change_stands_the_cache_is_dropped_an
     assert api.observer.unpublished_chats == [CHAT]
 
 
-@simulated
 async def test_with_the_event_log_working_the_cache_is_left_to_its_readers(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     cached = CachedMembers(1, (ANN, BOB, CID))
@@ -214,7 +195,6 @@ async def test_with_the_event_log_working_the_cache_is_left_to_its_readers(bench
     assert await api.cached() == cached
 
 
-@simulated
 async def test_with_event_log_and_cache_down_the_change_still_stands(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     api.node.events_wire.always("append", LOST_REQUEST)
@@ -224,7 +204,6 @@ async def test_with_event_log_and_cache_down_the_change_still_stands(bench: Benc
     assert api.observer.unpublished_chats == [CHAT]
 
 
-@simulated
 async def test_a_group_stands_although_nobody_could_be_told(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     api.node.events_wire.always("append", UNAVAILABLE)
@@ -233,7 +212,6 @@ async def test_a_group_stands_although_nobody_could_be_told(bench: Bench) -> Non
     assert sorted(bench.store.members("chat_new")) == [ANN, BOB]
 
 
-@simulated
 async def test_a_repeated_attempt_to_tell_is_recognisable_as_the_same_event(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     api.node.events_wire.on("append", LOST_RESPONSE)
@@ -242,7 +220,6 @@ async def test_a_repeated_attempt_to_tell_is_recognisable_as_the_same_event(benc
     assert first.envelope.event_id == again.envelope.event_id
 
 
-@simulated
 async def test_each_change_raises_the_version_that_later_messages_carry(bench: Bench) -> None:
     api = ChatApiHarness(bench)
     before = bench.counter().members_version
