@@ -153,25 +153,25 @@ def test_only_the_owner_of_the_folder_may_talk_to_the_operators_socket(server: S
 
 
 @pytest.mark.parametrize(
-    ("device", "name", "complaint"),
-    [("0151", "Ada", "a device number is written like"), ("+4915112345678", " ", "a name has 1 to 64 characters")],
+    ("phone", "name", "complaint"),
+    [("0151", "Ada", "a phone number is written like"), ("+4915112345678", " ", "a name has 1 to 64 characters")],
 )
-def test_a_user_who_cannot_be_is_refused_in_one_line(tmp_path: Path, device: str, name: str, complaint: str) -> None:
-    refused = command("user", "add", "--device", device, "--name", name, cwd=tmp_path)
+def test_a_user_who_cannot_be_is_refused_in_one_line(tmp_path: Path, phone: str, name: str, complaint: str) -> None:
+    refused = command("user", "add", "--phone", phone, "--name", name, cwd=tmp_path)
     assert (refused.returncode, refused.stdout) == (2, "")
     assert complaint in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
 
 
 def test_a_user_for_a_folder_that_is_not_there_is_refused_and_makes_none(tmp_path: Path) -> None:
-    refused = command("user", "add", "--device", ALICE, "--name", "Ada", "--data", "typo", cwd=tmp_path)
+    refused = command("user", "add", "--phone", ALICE, "--name", "Ada", "--data", "typo", cwd=tmp_path)
     assert refused.returncode == 2
     assert "there is no data folder typo" in refused.stderr
     assert not (tmp_path / "typo").exists()
 
 
-def _user_add(data: Path, device: str, *flags: str) -> str:
-    done = command("user", "add", "--data", str(data), "--device", device, "--name", "Ada", *flags, cwd=data.parent)
+def _user_add(data: Path, phone: str, *flags: str) -> str:
+    done = command("user", "add", "--data", str(data), "--phone", phone, "--name", "Ada", *flags, cwd=data.parent)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -295,7 +295,7 @@ def test_no_token_code_text_or_phone_number_is_in_the_log_of_a_whole_run(tmp_pat
 
 
 def _printed_codes(server: ServerProcess, count: int) -> dict[str, str]:
-    """By the last two digits of the device number, which are all that is printed of it."""
+    """By the last two digits of the phone number, which are all that is printed of it."""
     found: dict[str, str] = {}
 
     def printed() -> bool:
