@@ -7,11 +7,11 @@ from pathlib import Path
 
 from seriatim.engines.embedded.storage.secondary import SecondaryStore
 from seriatim.engines.embedded.tools.inspection import EmbeddedInspection
-from seriatim.ports.inspection import Inspection
+from seriatim.ports.inspection import StoredRecords, StoredRows
 from tests.unit.operations.shared_town import shared_town
 from tests.unit.operations.stored_town import Town, living_town
 
-Inspected = tuple[Town, Inspection]
+Inspected = tuple[Town, StoredRows, StoredRecords]
 
 
 @asynccontextmanager
@@ -20,15 +20,16 @@ async def embedded() -> AsyncIterator[Inspected]:
         async with living_town(Path(root) / "data") as town:
             secondary = SecondaryStore(town.folder.path)
             try:
-                yield town, EmbeddedInspection(secondary)
+                inspection = EmbeddedInspection(secondary)
+                yield town, inspection, inspection
             finally:
                 secondary.close()
 
 
 @asynccontextmanager
 async def shared() -> AsyncIterator[Inspected]:
-    async with shared_town() as town, town.inspection() as inspection:
-        yield town, inspection
+    async with shared_town() as town, town.inspection() as (rows, records):
+        yield town, rows, records
 
 
 ENGINES: dict[str, Callable[[], AbstractAsyncContextManager[Inspected]]] = {"embedded": embedded, "shared": shared}

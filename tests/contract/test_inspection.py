@@ -11,7 +11,7 @@ from seriatim.domain.chat import ChatType, Role, pair_key
 from seriatim.domain.message import Message, Sealed
 from seriatim.domain.sharding import partition as partition_of
 from seriatim.ports.event_log import CHATS, MESSAGES, Event
-from seriatim.ports.inspection import Inspection, Pair, Phone, UserChat, UserSession
+from seriatim.ports.inspection import Pair, Phone, StoredRecords, StoredRows, UserChat, UserSession
 from tests.contract.inspection_engines import ENGINES, Inspected
 from tests.unit.operations.stored_town import (
     ANN,
@@ -24,7 +24,6 @@ from tests.unit.operations.stored_town import (
     PHONES,
     T_S,
     TOPICS,
-    Town,
     chat_of,
     session_of,
     user_of,
@@ -37,10 +36,10 @@ NOBODY = "nobody"
 @pytest.fixture(params=list(ENGINES))
 async def inspected(request: pytest.FixtureRequest) -> AsyncIterator[Inspected]:
     """A small town, and a look at it of this moment."""
-    async with ENGINES[request.param]() as (town, inspection):
+    async with ENGINES[request.param]() as (town, inspection, log):
         await town.populate()
         await inspection.refresh()
-        yield town, inspection
+        yield town, inspection, log
 
 
 async def every(rows: AsyncIterator[T]) -> list[T]:
@@ -51,7 +50,7 @@ async def every(rows: AsyncIterator[T]) -> list[T]:
 
 
 async def test_chats_their_members_and_counters_are_shown_once(inspected: Inspected) -> None:
-    town, inspection = inspected
+    town, inspection, _ = inspected
     chats = sorted(await every(inspection.chats()), key=lambda chat: chat.chat_id)
     assert [(chat.chat_id, chat.member_count) for chat in chats] == [(DIRECT, 2), (EMPTY, 3), (GROUP, 3)]
     assert chats[2] == await town.catalog.chat(GROUP, timeout_s=T_S)
@@ -67,7 +66,7 @@ async def test_chats_their_members_and_counters_are_shown_once(inspected: Inspec
 
 
 async def test_messages_their_keys_and_watermarks_are_shown_once(inspected: Inspected) -> None:
-    town, inspection = inspected
+    town, inspection, _ = inspected
     stored = (await town.log.read(GROUP, after=0, limit=100, timeout_s=T_S)).slots
     assert [filled.slot for filled in await every(inspection.slots(GROUP))] == list(stored)
     assert [filled.sequence for filled in await every(inspection.slots(GROUP, after=2))] == [3, 4, 5]
@@ -81,7 +80,7 @@ async def test_messages_their_keys_and_watermarks_are_shown_once(inspected: Insp
 
 
 async def test_people_their_phones_sessions_and_codes_are_shown_once(inspected: Inspected) -> None:
-    town, inspection = inspected
+    town, inspection, _ = inspected
     users = {user.user_id: user for user in await every(inspection.users())}
     assert users == await town.accounts.users(PEOPLE, timeout_s=T_S)
     phones = [Phone(phone_hash(PHONES[each]), each) for each in PEOPLE]
@@ -94,32 +93,32 @@ async def test_people_their_phones_sessions_and_codes_are_shown_once(inspected: 
 
 
 async def test_records_are_shown_by_partition_in_the_order_of_their_offsets(inspected: Inspected) -> None:
-    _, inspection = inspected
-    assert await inspection.topics() == TOPICS
-    records = await every(inspection.records(MESSAGES))
+    _, _, log = inspected
+    assert await log.topics() == TOPICS
+    records = await every(log.records(MESSAGES))
     assert [(each.partition, each.offset) for each in records] == sorted((r.partition, r.offset) for r in records)
     for chat_id in (GROUP, DIRECT):
         found = [record for record in records if record.key == chat_id.encode()]
         assert len(found) == 5
         assert {record.partition.number for record in found} == {partition_of(chat_id, TOPICS[MESSAGES])}
         assert all(record.value and record.headers and record.timestamp_ms for record in found)
-    assert sorted(str(record.key) for record in await every(inspection.records(CHATS))) == [
+    assert sorted(str(record.key) for record in await every(log.records(CHATS))) == [
         str(chat_id.encode()) for chat_id in (EMPTY, GROUP)
     ]
 
 
 async def test_a_topic_of_many_records_is_shown_to_its_end_again_and_again(inspected: Inspected) -> None:
-    town, inspection = inspected
+    town, inspection, log = inspected
     for key in ("chat_a", "chat_b", "chat_c"):
         await town.events.append(CHATS, [Event(key=key, value=b"x" * 5000)] * 200, timeout_s=30)
     await inspection.refresh()
     for _ in range(2):
-        await inspection.topics()
-        assert len(await every(inspection.records(CHATS))) == 602
+        await log.topics()
+        assert len(await every(log.records(CHATS))) == 602
 
 
 async def test_a_chat_of_more_than_a_megabyte_is_shown_to_its_end(inspected: Inspected) -> None:
-    town, inspection = inspected
+    town, inspection, _ = inspected
     await asyncio.gather(*(town.send(EMPTY, ANN, f"{number} {'x' * 4000}") for number in range(300)))
     await inspection.refresh()
     assert [filled.sequence for filled in await every(inspection.slots(EMPTY))] == list(range(1, 301))
@@ -132,7 +131,7 @@ async def test_a_chat_of_more_than_a_megabyte_is_shown_to_its_end(inspected: Ins
 async def test_many_rows_of_every_kind_are_shown_once_and_those_that_belong_together_follow_each_other(
     inspected: Inspected,
 ) -> None:
-    town, inspection = inspected
+    town, inspection, _ = inspected
     now_ms = town.clock.now_ms()
     names = [f"user_{number:03}" for number in range(120)]
 
@@ -160,7 +159,7 @@ async def test_many_rows_of_every_kind_are_shown_once_and_those_that_belong_toge
 
 
 async def test_one_row_is_what_the_iteration_shows(inspected: Inspected) -> None:
-    _, inspection = inspected
+    _, inspection, _ = inspected
     for chat in await every(inspection.chats()):
         assert await inspection.chat(chat.chat_id) == chat
     for row in await every(inspection.counters()):
@@ -183,7 +182,7 @@ async def test_one_row_is_what_the_iteration_shows(inspected: Inspected) -> None
 
 
 async def test_what_is_not_there_is_not_shown(inspected: Inspected) -> None:
-    _, inspection = inspected
+    _, inspection, _ = inspected
     assert await inspection.chat(NOBODY) is None
     assert await inspection.counter(NOBODY) is None
     assert await inspection.membership(DIRECT, CID) is None
@@ -203,7 +202,7 @@ async def test_what_is_not_there_is_not_shown(inspected: Inspected) -> None:
 
 
 async def test_the_newest_message_is_found_below_however_many_tombstones(inspected: Inspected) -> None:
-    town, inspection = inspected
+    town, inspection, _ = inspected
     for start in range(6, 126, 20):
         sealing = [town.log.seal(GROUP, at, created_at="", timeout_s=T_S) for at in range(start, start + 20)]
         await asyncio.gather(*sealing)
@@ -219,7 +218,7 @@ async def test_the_newest_message_is_found_below_however_many_tombstones(inspect
 
 
 async def test_a_chat_is_listed_as_dirty_since_its_time_and_no_other(inspected: Inspected) -> None:
-    town, inspection = inspected
+    town, inspection, _ = inspected
     now_ms = town.clock.now_ms()
     await town.log.allocate(EMPTY, 1, published_through=0, published_message=None, now_ms=now_ms, timeout_s=T_S)
     await town.log.seal(EMPTY, 1, created_at="", timeout_s=T_S)  # an allocation may wait for what rests on it
@@ -233,8 +232,8 @@ async def test_a_chat_is_listed_as_dirty_since_its_time_and_no_other(inspected: 
 
 
 async def test_after_a_refresh_all_that_was_committed_before_is_seen(inspected: Inspected) -> None:
-    town, inspection = inspected
-    await look_everywhere(town, inspection)
+    town, inspection, log = inspected
+    await look_everywhere(inspection, log)
     await town.send(GROUP, ANN)
     await town.catalog.leave(GROUP, CID, now_ms=town.clock.now_ms(), timeout_s=T_S)
     await town.accounts.revoke(f"sess_{CID}", timeout_s=T_S)
@@ -243,12 +242,12 @@ async def test_after_a_refresh_all_that_was_committed_before_is_seen(inspected: 
     assert await inspection.membership(GROUP, CID) is None
     assert await inspection.session(f"sess_{CID}") is None
     assert len(await every(inspection.members(GROUP))) == 2
-    assert len([r for r in await every(inspection.records(MESSAGES)) if r.key == GROUP.encode()]) == 6
+    assert len([r for r in await every(log.records(MESSAGES)) if r.key == GROUP.encode()]) == 6
 
 
-async def look_everywhere(town: Town, inspection: Inspection) -> None:
+async def look_everywhere(inspection: StoredRows, log: StoredRecords) -> None:
     """Whatever an engine may remember of this, it must forget."""
-    await inspection.topics()
+    await log.topics()
     assert [await inspection.slot(GROUP, sequence) for sequence in range(5, 8)][1:] == [None, None]
     for filled in await every(inspection.slots(GROUP)):
         if isinstance(filled.slot, Message):

@@ -8,13 +8,13 @@ from confluent_kafka import Producer as RawProducer
 
 from seriatim.engines.dynamodb.accounts import DynamoAccounts
 from seriatim.engines.dynamodb.catalog import DynamoCatalog
+from seriatim.engines.dynamodb.inspection import DynamoInspection
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.engines.dynamodb.table_reader import TableReader
 from seriatim.engines.dynamodb.transport.client import DynamoClient
 from seriatim.engines.kafka.event_writer import KafkaEventWriter
 from seriatim.engines.kafka.inspection import KafkaInspection
 from seriatim.engines.kafka.producer import Producer
-from seriatim.runtime.tools.inspection import SharedInspection
 from tests.support.real_dynamodb import ANYBODY, PATIENCE_S, PREFIX, CarefulClient, client_with_tables
 from tests.support.real_kafka import RawKafka, real_kafka
 from tests.unit.operations.stored_town import TOPICS, Town
@@ -36,10 +36,10 @@ class SharedTown(Town):
         self.looking = DynamoClient(client.url, region=REGION, credentials=lambda: ANYBODY, clock=self.clock)
 
     @asynccontextmanager
-    async def inspection(self) -> AsyncIterator[SharedInspection]:
+    async def inspection(self) -> AsyncIterator[tuple[DynamoInspection, KafkaInspection]]:
         records = KafkaInspection(self.raw.cluster, tuple(TOPICS))
         try:
-            yield SharedInspection(TableReader(self.looking, prefix=PREFIX), records)
+            yield DynamoInspection(TableReader(self.looking, prefix=PREFIX)), records
         finally:
             await records.close()
 

@@ -50,7 +50,8 @@ async def checked(path: Path, *, meanwhile: Callable[[], None] = lambda: None) -
 
     secondary = SecondaryStore(path)
     try:
-        return await check(Interrupted(secondary), now_ms=SystemClock().now_ms, recheck_s=0.0)
+        rows = Interrupted(secondary)
+        return await check(rows, rows, now_ms=SystemClock().now_ms, recheck_s=0.0)
     finally:
         secondary.close()
 

@@ -9,13 +9,14 @@ import pytest
 from seriatim.domain.account import Session
 from seriatim.domain.chat import Chat, Membership, Role
 from seriatim.engines.dynamodb import store as tables
+from seriatim.engines.dynamodb.inspection import DynamoInspection
 from seriatim.engines.dynamodb.table_reader import TableReader
 from seriatim.operations.check import events
 from seriatim.operations.check.findings import Report
 from seriatim.operations.check.invariants import INVARIANTS
 from seriatim.operations.check.run import check
 from seriatim.ports.inspection import UserChat, UserSession
-from seriatim.runtime.tools.inspection import NoRecords, SharedInspection
+from seriatim.runtime.tools.inspection import NoRecords
 from tests.support.real_dynamodb import PREFIX
 from tests.unit.operations.shared_damages import DAMAGES, Damage
 from tests.unit.operations.shared_town import SharedTown, shared_town
@@ -25,8 +26,8 @@ Told = tuple[str, str]  # an invariant, and whom it accuses
 
 
 async def checked(town: SharedTown, *, recheck_s: float = 0.0) -> Report:
-    async with town.inspection() as inspection:
-        return await check(inspection, now_ms=town.clock.now_ms, recheck_s=recheck_s)
+    async with town.inspection() as (rows, records):
+        return await check(rows, records, now_ms=town.clock.now_ms, recheck_s=recheck_s)
 
 
 @pytest.fixture(scope="module")
@@ -90,22 +91,22 @@ async def test_without_an_event_log_its_invariants_are_not_looked_at_and_the_oth
     async with shared_town() as town:
         await town.populate()
         await town.rows.drop(tables.COUNTERS, {"chat_id": EMPTY})
-        store = SharedInspection(TableReader(town.looking, prefix=PREFIX), NoRecords())
-        report = await check(store, now_ms=town.clock.now_ms, recheck_s=0.0)
+        rows = DynamoInspection(TableReader(town.looking, prefix=PREFIX))
+        report = await check(rows, NoRecords(), now_ms=town.clock.now_ms, recheck_s=0.0)
     assert [violation.invariant for violation in report.shown] == ["I5"]
     unseen = {line.invariant: line.not_looked_at for line in report.lines if line.not_looked_at}
     assert unseen == dict.fromkeys(events.INVARIANTS, "no event log was given")
     assert [line.invariant for line in report.lines if not line.looked_at] == [*unseen]
 
 
-class Restless(SharedInspection):
+class Restless(DynamoInspection):
     """Of whatever it shows, the member, the session or the unpublished message is gone before anybody looks again.
 
     And back before the next pass: so each of them looks wrong twice, if one trusts what was read first.
     """
 
     def __init__(self, town: SharedTown) -> None:
-        super().__init__(TableReader(town.looking, prefix=PREFIX), NoRecords())
+        super().__init__(TableReader(town.looking, prefix=PREFIX))
         self._town = town
         self._session = session_of(CID, town.clock.now_ms())
 
@@ -169,7 +170,7 @@ async def test_what_changes_between_two_reads_is_not_accused() -> None:
         now_ms = town.clock.now_ms()
         await town.log.allocate(GROUP, 1, published_through=5, published_message=5, now_ms=now_ms, timeout_s=T_S)
         await town.rows.drop(tables.COUNTERS, {"chat_id": EMPTY})  # so that there is a second pass
-        report = await check(Restless(town), now_ms=town.clock.now_ms, recheck_s=0.0)
+        report = await check(Restless(town), NoRecords(), now_ms=town.clock.now_ms, recheck_s=0.0)
     assert [(violation.invariant, violation.subject) for violation in report.shown] == [("I5", EMPTY)]
 
 

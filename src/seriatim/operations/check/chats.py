@@ -6,11 +6,11 @@ from seriatim.domain import limits
 from seriatim.domain.message import Message, content_digest
 from seriatim.domain.times import iso
 from seriatim.operations.check.findings import Findings
-from seriatim.ports.inspection import Counter, Filled, Inspection, StoredKey, StoredWatermark
+from seriatim.ports.inspection import Counter, Filled, StoredKey, StoredRows, StoredWatermark
 
 
 class ChatCheck:
-    def __init__(self, store: Inspection, findings: Findings, now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: StoredRows, findings: Findings, now_ms: Callable[[], int]) -> None:
         self._store = store
         self._findings = findings
         self._now_ms = now_ms
@@ -116,7 +116,7 @@ class ChatCheck:
 class _Walk:
     """Through the slots of one chat, from the first to the last."""
 
-    def __init__(self, store: Inspection, findings: Findings, chat_id: str, mark: int, keyed_since: str) -> None:
+    def __init__(self, store: StoredRows, findings: Findings, chat_id: str, mark: int, keyed_since: str) -> None:
         self.newest = 0
         self.messages = 0
         self._store = store

@@ -14,7 +14,7 @@ from seriatim.domain.sharding import partition as partition_of
 from seriatim.domain.times import iso
 from seriatim.operations.check.findings import Findings
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Record
-from seriatim.ports.inspection import Inspection
+from seriatim.ports.inspection import StoredRecords, StoredRows
 
 INVARIANTS = ("I6", "I17", "I34", "I36", "R21", "D2", "D4")
 
@@ -26,8 +26,9 @@ class EventCheck:
     message is missed in the log only if it is younger than the time since when its partition is complete.
     """
 
-    def __init__(self, store: Inspection, findings: Findings, now_ms: Callable[[], int]) -> None:
-        self._store = store
+    def __init__(self, rows: StoredRows, records: StoredRecords, findings: Findings, now_ms: Callable[[], int]) -> None:
+        self._rows = rows
+        self._records = records
         self._findings = findings
         self._now_ms = now_ms
         self._marks: dict[str, int] = {}
@@ -35,14 +36,14 @@ class EventCheck:
         self._complete_since: dict[int, str] = {}
 
     async def run(self) -> None:
-        topics = await self._store.topics()
+        topics = await self._records.topics()
         if not topics:
             self._findings.could_not_look("no event log was given", *INVARIANTS)
             return
-        async for row in self._store.counters():
+        async for row in self._rows.counters():
             self._marks[row.chat_id] = row.counter.published_through
         for topic, partitions in topics.items():
-            async for record in self._store.records(topic):
+            async for record in self._records.records(topic):
                 self._findings.row()
                 self._placed(record, partitions)
                 if topic == MESSAGES:
@@ -79,14 +80,14 @@ class EventCheck:
                 await self._message(record, event)
             case MembershipChanged() | ChatCreated():
                 self._findings.looked("R21")
-                if await self._store.chat(event.chat_id) is None:
+                if await self._rows.chat(event.chat_id) is None:
                     self._findings.violated("R21", _place(record), f"it tells of {event.chat_id}, which is not there")
 
     async def _message(self, record: Record, event: MessagePersisted) -> None:
         told = event.message
         place = f"{told.chat_id} #{told.sequence} at {_place(record)}"
         self._findings.looked("I6")
-        stored = await self._store.slot(told.chat_id, told.sequence)
+        stored = await self._rows.slot(told.chat_id, told.sequence)
         if not isinstance(stored, Message):
             self._findings.violated("I17", place, f"{told.message_id} was published, and is not stored")
         elif stored.message_id != told.message_id:
@@ -117,7 +118,7 @@ class EventCheck:
         """Neighbours, as most are, cost no read."""
         if high <= low + 1:
             return None
-        below = await self._store.newest_message(chat_id, at_most=high - 1)
+        below = await self._rows.newest_message(chat_id, at_most=high - 1)
         return below if below is not None and below.sequence > low else None
 
     async def _published(self, chat_id: str, mark: int, partition: int) -> None:

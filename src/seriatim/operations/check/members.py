@@ -6,11 +6,11 @@ from functools import partial
 from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Role, pair_key
 from seriatim.operations.check.findings import Findings
-from seriatim.ports.inspection import Inspection, Pair
+from seriatim.ports.inspection import Pair, StoredRows
 
 
 class MemberCheck:
-    def __init__(self, store: Inspection, findings: Findings) -> None:
+    def __init__(self, store: StoredRows, findings: Findings) -> None:
         self._store = store
         self._findings = findings
 

@@ -7,14 +7,14 @@ from functools import partial
 from seriatim.domain import limits
 from seriatim.domain.account import Code, Session, User, phone_hash
 from seriatim.operations.check.findings import Findings
-from seriatim.ports.inspection import Inspection
+from seriatim.ports.inspection import StoredRows
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 _SEALED_BYTES_MIN = 28  # a nonce and an authentication tag; a code in clear has six digits
 
 
 class PeopleCheck:
-    def __init__(self, store: Inspection, findings: Findings, now_ms: Callable[[], int]) -> None:
+    def __init__(self, store: StoredRows, findings: Findings, now_ms: Callable[[], int]) -> None:
         self._store = store
         self._findings = findings
         self._now_ms = now_ms

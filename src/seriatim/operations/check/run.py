@@ -14,30 +14,31 @@ from seriatim.operations.check.events import EventCheck
 from seriatim.operations.check.findings import Findings, Report
 from seriatim.operations.check.members import MemberCheck
 from seriatim.operations.check.people import PeopleCheck
-from seriatim.ports.inspection import Inspection
+from seriatim.ports.inspection import StoredRecords, StoredRows
 
 
 async def check(
-    store: Inspection,
+    rows: StoredRows,
+    records: StoredRecords,
     *,
     now_ms: Callable[[], int],
     recheck_s: float,
-    progress: Callable[[int], None] = lambda rows: None,
+    progress: Callable[[int], None] = lambda count: None,
 ) -> Report:
     """Needs memory for a number per chat, however many messages there are. `progress` hears of rows looked at."""
-    first = await _pass(store, Findings(progress), now_ms)
+    first = await _pass(rows, records, Findings(progress), now_ms)
     if not first.total:
         return first.report()
     await asyncio.sleep(recheck_s)
-    await store.refresh()
+    await rows.refresh()
     second = Findings(progress, first, pause_s=min(limits.CHECK_LOOK_PAUSE_S, recheck_s))
-    return (await _pass(store, second, now_ms)).report()
+    return (await _pass(rows, records, second, now_ms)).report()
 
 
-async def _pass(store: Inspection, findings: Findings, now_ms: Callable[[], int]) -> Findings:
+async def _pass(rows: StoredRows, records: StoredRecords, findings: Findings, now_ms: Callable[[], int]) -> Findings:
     # Events are written after messages, messages after chats and members, and these after their people.
-    await EventCheck(store, findings, now_ms).run()
-    await ChatCheck(store, findings, now_ms).run()
-    await MemberCheck(store, findings).run()
-    await PeopleCheck(store, findings, now_ms).run()
+    await EventCheck(rows, records, findings, now_ms).run()
+    await ChatCheck(rows, findings, now_ms).run()
+    await MemberCheck(rows, findings).run()
+    await PeopleCheck(rows, findings, now_ms).run()
     return findings

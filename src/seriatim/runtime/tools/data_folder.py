@@ -41,6 +41,7 @@ def check_stored(path: Path, *, recheck_s: float, progress: Progress) -> Report:
         total = await inspection.estimated_rows()
         return await check(
             inspection,
+            inspection,
             now_ms=SystemClock().now_ms,
             recheck_s=recheck_s,
             progress=lambda done: progress(done, total),

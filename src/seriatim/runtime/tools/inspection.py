@@ -13,7 +13,7 @@ from seriatim.operations.check.run import check
 from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import Record
-from seriatim.ports.inspection import Inspection, StoredRecords
+from seriatim.ports.inspection import StoredRecords, StoredRows
 from seriatim.runtime.tools.data_folder import InspectionError, Progress
 from seriatim.runtime.wiring.dynamodb import DynamoDbUrl, StoreUnreachable, dynamodb
 
@@ -26,11 +26,11 @@ def check_shared(store: str, events: str | None, *, recheck_s: float, progress: 
 
     async def work() -> Report:
         clock = SystemClock()
-        async with shared_inspection(store, events, clock) as inspection:
-            total = await inspection.estimated_rows()
-            await inspection.topics()  # if Kafka is away, nobody should wait for the rows first
+        async with shared_inspection(store, events, clock) as (rows, records):
+            total = await rows.estimated_rows()
+            await records.topics()  # before the rows: if Kafka is away, the command fails at once
             return await check(
-                inspection, now_ms=clock.now_ms, recheck_s=recheck_s, progress=lambda done: progress(done, total)
+                rows, records, now_ms=clock.now_ms, recheck_s=recheck_s, progress=lambda done: progress(done, total)
             )
 
     try:
@@ -43,28 +43,16 @@ def check_shared(store: str, events: str | None, *, recheck_s: float, progress: 
 
 
 @asynccontextmanager
-async def shared_inspection(store: str, events: str | None, clock: Clock) -> AsyncIterator[Inspection]:
+async def shared_inspection(
+    store: str, events: str | None, clock: Clock
+) -> AsyncIterator[tuple[StoredRows, StoredRecords]]:
     """Raises `StoreUnreachable` when an address is none; nothing is asked yet."""
     try:
         place = DynamoDbUrl.parse(store)
     except ValueError as error:
         raise StoreUnreachable(str(error)) from error
     async with _records(events) as records, dynamodb(place.endpoint, place.region, clock) as client:
-        yield SharedInspection(TableReader(client, prefix=place.prefix), records)
-
-
-class SharedInspection(DynamoInspection, Inspection):
-    """The rows of DynamoDB, and the records of whatever event log there is to look at."""
-
-    def __init__(self, reader: TableReader, records: StoredRecords) -> None:
-        super().__init__(reader)
-        self._records = records
-
-    async def topics(self) -> Mapping[str, int]:
-        return await self._records.topics()
-
-    def records(self, topic: str) -> AsyncIterator[Record]:
-        return self._records.records(topic)
+        yield DynamoInspection(TableReader(client, prefix=place.prefix)), records
 
 
 class NoRecords(StoredRecords):
