@@ -12,7 +12,7 @@ from seriatim.client.store import ClientStore
 from seriatim.client.timeline import Timeline, as_message
 from seriatim.client.timers import TimerQueue
 from seriatim.domain import limits
-from seriatim.domain.backoff import Chance, backoff_s
+from seriatim.domain.backoff import RandomSource, client_backoff_s
 from seriatim.domain.message import Message
 from seriatim.protocol.frames import MessageBatch, SyncRequest
 
@@ -46,7 +46,7 @@ class ChatSync:
 class CatchUp:
     """`floors`: where the server said a chat's undelivered pushes begin; a sync starts no higher."""
 
-    def __init__(self, store: ClientStore, chance: Chance, floors: Mapping[str, int]) -> None:
+    def __init__(self, store: ClientStore, chance: RandomSource, floors: Mapping[str, int]) -> None:
         self._store = store
         self._chance = chance
         self._floors = dict(floors)
@@ -150,7 +150,7 @@ class CatchUp:
     def failed(self, view: ChatSync, hint_s: float, now: float) -> None:
         self._leave_phase(view)
         view.phase = SyncPhase.PAUSED
-        self._alarms.set(view.timeline.chat_id, now + backoff_s(view.failures, hint_s, self._chance))
+        self._alarms.set(view.timeline.chat_id, now + client_backoff_s(view.failures, hint_s, self._chance))
         view.failures += 1
 
     # --- time ---------------------------------------------------------------------------------------------------

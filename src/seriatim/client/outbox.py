@@ -11,7 +11,7 @@ from seriatim.client.actions import Action, ConsentNeeded, Failed, Sent, Transmi
 from seriatim.client.store import ClientStore, OutboxEntry
 from seriatim.client.timers import TimerQueue, earliest
 from seriatim.domain import limits
-from seriatim.domain.backoff import Chance, backoff_s
+from seriatim.domain.backoff import RandomSource, client_backoff_s
 from seriatim.domain.errors import InvalidMessage
 from seriatim.domain.message import Draft, check_draft
 from seriatim.protocol.frames import SendMessage
@@ -22,7 +22,7 @@ OUTBOX_FULL = "OUTBOX_FULL"
 class Outbox:
     """Ids are lower case in here, as the server keys them. A chat sends only between `open` and `close`."""
 
-    def __init__(self, store: ClientStore, chance: Chance) -> None:
+    def __init__(self, store: ClientStore, chance: RandomSource) -> None:
         self._store = store
         self._chance = chance
         self._lanes: dict[str, _ChatQueue] = {}  # one per chat with something to send
@@ -97,7 +97,7 @@ class Outbox:
         if lane is None or lane.in_flight != client_message_id:
             return
         lane.in_flight = None
-        self._alarms.set(chat_id, now + backoff_s(lane.failures, hint_s, self._chance))
+        self._alarms.set(chat_id, now + client_backoff_s(lane.failures, hint_s, self._chance))
         lane.failures += 1
 
     def chat_in_flight(self, client_message_id: str) -> str | None:

@@ -15,7 +15,7 @@ from seriatim.client.store import ClientStore
 from seriatim.client.timeline import as_message, own_message
 from seriatim.client.timers import TimerQueue, earliest
 from seriatim.domain import limits
-from seriatim.domain.backoff import Chance, backoff_s
+from seriatim.domain.backoff import RandomSource, client_backoff_s
 from seriatim.domain.message import Message
 from seriatim.protocol.codec import UnknownType
 from seriatim.protocol.frames import (
@@ -56,7 +56,7 @@ class ClientSession:
     [0, 1). After `disconnected` no frame of the old socket may be handed in.
     """
 
-    def __init__(self, store: ClientStore, chance: Chance) -> None:
+    def __init__(self, store: ClientStore, chance: RandomSource) -> None:
         self.state = ClientState.DISCONNECTED
         self.user_id = ""
         self._store = store
@@ -103,7 +103,8 @@ class ClientSession:
             return self._stopped()
         self.state = ClientState.BACKOFF
         self._alarms.set(
-            SessionTimer.RECONNECT, now + backoff_s(self._attempts, max(self._hint_s, retry_after_s), self._chance)
+            SessionTimer.RECONNECT,
+            now + client_backoff_s(self._attempts, max(self._hint_s, retry_after_s), self._chance),
         )
         self._attempts += 1
         self._hint_s = 0.0
@@ -156,7 +157,7 @@ class ClientSession:
         if not self._listing:
             return []
         self._listing = False
-        self._alarms.set(SessionTimer.LIST, now + backoff_s(self._list_failures, retry_after_s, self._chance))
+        self._alarms.set(SessionTimer.LIST, now + client_backoff_s(self._list_failures, retry_after_s, self._chance))
         self._list_failures += 1
         return self._begin_sync([] if self._listed else list(self._store.chats()), now)
 

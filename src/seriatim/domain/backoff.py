@@ -1,16 +1,25 @@
-"""How long a client waits before it tries again: 1, 2, 4, 8, 16, 16 ... seconds, each spread by 20 %."""
+"""How long to wait before another try: each pause twice the one before it, up to a limit, and spread at random."""
 
 from collections.abc import Callable
 
 from seriatim.domain import limits
 
-Chance = Callable[[], float]  # a number in [0, 1)
+RandomSource = Callable[[], float]  # a number in [0, 1)
 
-_DOUBLINGS_MAX = 16  # far beyond the longest pause; keeps the power small however long an outage lasts
+_DOUBLINGS_MAX = 30  # keeps the power small, however long an outage lasts
 
 
-def backoff_s(attempts: int, hint_s: float, chance: Chance) -> float:
-    """The pause after that many failed attempts in a row; a longer one asked for by the server wins."""
-    step = min(limits.CLIENT_BACKOFF_S * (1 << min(attempts, _DOUBLINGS_MAX)), limits.CLIENT_BACKOFF_MAX_S)
-    spread = 1 + limits.CLIENT_BACKOFF_SPREAD_RATIO * (2 * chance() - 1)
-    return max(step * spread, hint_s)
+def doubled_s(doublings: int, *, first_s: float, max_s: float) -> float:
+    """`first_s`, doubled that many times, at most `max_s`."""
+    return min(first_s * (1 << min(doublings, _DOUBLINGS_MAX)), max_s)
+
+
+def backoff_s(doublings: int, *, first_s: float, max_s: float, random: RandomSource) -> float:
+    """As `doubled_s`, and up to a half shorter at random: callers that failed together do not retry together."""
+    return doubled_s(doublings, first_s=first_s, max_s=max_s) * (0.5 + random() / 2)
+
+
+def client_backoff_s(attempts: int, hint_s: float, random: RandomSource) -> float:
+    """The pause of a client: 1, 2, 4, 8, 16, 16 ... seconds, each spread by 20 %, and at least what the server asks."""
+    step_s = doubled_s(attempts, first_s=limits.CLIENT_BACKOFF_S, max_s=limits.CLIENT_BACKOFF_MAX_S)
+    return max(step_s * (1 + limits.CLIENT_BACKOFF_SPREAD_RATIO * (2 * random() - 1)), hint_s)

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from seriatim.domain import limits
+from seriatim.domain.backoff import backoff_s
 from seriatim.domain.errors import Conflict, OutcomeUnknown, OutOfTime, Throttled
 from seriatim.durability.observer import DurabilityObserver
 from seriatim.ports.clock import Clock
@@ -73,13 +74,17 @@ async def retry_refused(
             observe.refused_by_store("throttled")
             if throttles == limits.THROTTLE_RETRIES_MAX:
                 raise
-            pause = min(limits.THROTTLE_BACKOFF_S * 2**throttles, limits.THROTTLE_BACKOFF_MAX_S)
+            pause = backoff_s(
+                throttles, first_s=limits.THROTTLE_BACKOFF_S, max_s=limits.THROTTLE_BACKOFF_MAX_S, random=clock.random
+            )
             throttles += 1
         except Conflict:
             observe.refused_by_store("conflict")
             if conflicts == limits.CONFLICT_RETRIES_MAX:
                 raise
-            pause = min(limits.CONFLICT_BACKOFF_S * 2**conflicts, limits.CONFLICT_BACKOFF_MAX_S)
+            pause = backoff_s(
+                conflicts, first_s=limits.CONFLICT_BACKOFF_S, max_s=limits.CONFLICT_BACKOFF_MAX_S, random=clock.random
+            )
             conflicts += 1
         except OutcomeUnknown as error:
             if cut_short(room, began, clock):
@@ -88,4 +93,4 @@ async def retry_refused(
                 raise
             unanswered += 1
             continue
-        await deadline.pause(pause * (0.5 + clock.random() / 2))
+        await deadline.pause(pause)

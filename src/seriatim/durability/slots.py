@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from seriatim.domain import limits
+from seriatim.domain.backoff import backoff_s
 from seriatim.domain.errors import (
     Conflict,
     CounterMissing,
@@ -142,7 +143,8 @@ class SlotWriter:
                 if refusals == limits.THROTTLE_RETRIES_MAX:
                     raise
                 size = max(1, size // 2)
-                await deadline.pause(limits.CONFLICT_BACKOFF_S * 2**refusals * (0.5 + self._clock.random() / 2))
+                first_s, max_s = limits.CONFLICT_BACKOFF_S, limits.CONFLICT_BACKOFF_MAX_S
+                await deadline.pause(backoff_s(refusals, first_s=first_s, max_s=max_s, random=self._clock.random))
                 continue
             if done:
                 self._keep(group, entries, lease)

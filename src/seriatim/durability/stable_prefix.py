@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from seriatim.domain import limits
+from seriatim.domain.backoff import backoff_s
 from seriatim.domain.errors import Conflict, ServiceUnavailable, Throttled
 from seriatim.domain.message import Sealed, Slot
 from seriatim.domain.times import iso, milliseconds
@@ -111,12 +112,12 @@ class PrefixReader:
         """ADR-009's pause for this refusal, with jitter."""
         if isinstance(refusal, Throttled):
             self._observe.refused_by_store("throttled")
-            pause = min(limits.THROTTLE_BACKOFF_S * 2.0**attempt, limits.THROTTLE_BACKOFF_MAX_S)
+            first_s, max_s = limits.THROTTLE_BACKOFF_S, limits.THROTTLE_BACKOFF_MAX_S
         else:
             if isinstance(refusal, Conflict):
                 self._observe.refused_by_store("conflict")
-            pause = min(limits.CONFLICT_BACKOFF_S * 2.0**attempt, limits.CONFLICT_BACKOFF_MAX_S)
-        return pause * (0.5 + self._clock.random() / 2)
+            first_s, max_s = limits.CONFLICT_BACKOFF_S, limits.CONFLICT_BACKOFF_MAX_S
+        return backoff_s(attempt, first_s=first_s, max_s=max_s, random=self._clock.random)
 
     def _old(self, slot: Slot) -> bool:
         return self._clock.now_ms() - milliseconds(slot.created_at) >= limits.SEAL_AFTER_S * 1000

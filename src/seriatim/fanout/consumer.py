@@ -10,8 +10,8 @@ from itertools import groupby
 from operator import attrgetter
 
 from seriatim.domain import limits
+from seriatim.domain.backoff import backoff_s
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.fanout.backoff import backoff_s
 from seriatim.fanout.dead_letters import DeadLetters
 from seriatim.fanout.delivery import Deliverer
 from seriatim.fanout.observer import FanoutObserver
@@ -140,8 +140,8 @@ class FanoutService:
 
     async def _back_off(self, failures: int) -> None:
         self._observe.restarted()
-        first_s, most_s = limits.POLL_RETRY_S, limits.POLL_RETRY_MAX_S
-        await asyncio.sleep(backoff_s(failures, first_s=first_s, most_s=most_s, clock=self._clock))
+        first_s, max_s = limits.POLL_RETRY_S, limits.POLL_RETRY_MAX_S
+        await asyncio.sleep(backoff_s(failures - 1, first_s=first_s, max_s=max_s, random=self._clock.random))
 
     async def _retire(self, partitions: Iterable[Partition]) -> None:
         """All are told first, so that they finish side by side. What they had not begun is not committed."""

@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Protocol
 
 from seriatim.domain import limits
+from seriatim.domain.backoff import backoff_s
 from seriatim.domain.events import BadEvent
-from seriatim.fanout.backoff import backoff_s
 from seriatim.fanout.dead_letters import DeadLetters
 from seriatim.fanout.observer import FanoutObserver
 from seriatim.ports.clock import Clock
@@ -164,10 +164,10 @@ class PartitionWorker:
             self._pause()
             await self._rest(
                 backoff_s(
-                    failures,
+                    failures - 1,
                     first_s=limits.DEAD_LETTER_RETRY_S,
-                    most_s=limits.DEAD_LETTER_RETRY_MAX_S,
-                    clock=self._clock,
+                    max_s=limits.DEAD_LETTER_RETRY_MAX_S,
+                    random=self._clock.random,
                 )
             )
             if self._stopped.is_set():

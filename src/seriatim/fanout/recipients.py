@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from seriatim.domain import limits
+from seriatim.domain.backoff import backoff_s
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import MessagePersisted
-from seriatim.fanout.backoff import backoff_s
 from seriatim.fanout.observer import FanoutObserver, Skip
 from seriatim.ports.catalog import Members, Roster
 from seriatim.ports.clock import Clock
@@ -122,8 +122,8 @@ class Recipients:
                 if failures >= limits.DOWNSTREAM_TRIES_MAX:
                     return None
             self._observe.retried()
-            first_s, most_s = limits.DOWNSTREAM_BACKOFF_S, limits.DOWNSTREAM_BACKOFF_MAX_S
-            await asyncio.sleep(backoff_s(failures, first_s=first_s, most_s=most_s, clock=self._clock))
+            first_s, max_s = limits.DOWNSTREAM_BACKOFF_S, limits.DOWNSTREAM_BACKOFF_MAX_S
+            await asyncio.sleep(backoff_s(failures - 1, first_s=first_s, max_s=max_s, random=self._clock.random))
 
     def _skipped(self, runs: Iterable[Sequence[MessagePersisted]], reason: Skip) -> None:
         """One for each message that nobody is pushed."""

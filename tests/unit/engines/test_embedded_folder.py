@@ -104,11 +104,11 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_making_cut_short_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def power_fails(path: object, text: object) -> None:
+    def power_fails(path: object, content: object, *, mode: int) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as fault:
-        fault.setattr("seriatim.engines.embedded.storage.folder._write", power_fails)
+        fault.setattr("seriatim.engines.embedded.storage.folder.write_atomically", power_fails)
         with pytest.raises(KeyboardInterrupt):
             Folder.open(tmp_path / "data")
     folder = Folder.open(tmp_path / "data")
@@ -121,8 +121,12 @@ async def test_r5_a_making_that_was_cut_short_after_the_format_is_ended_by_the_n
 ) -> None:
     path, synced = tmp_path / "data", list[list[str]]()
 
-    def power_fails(path: Path) -> None:
-        raise KeyboardInterrupt
+    unlink = Path.unlink
+
+    def power_fails(path: Path, missing_ok: bool = False) -> None:
+        if path.name == "MAKING":
+            raise KeyboardInterrupt
+        unlink(path, missing_ok)
 
     with monkeypatch.context() as fault:
         fault.setattr(Path, "unlink", power_fails)
@@ -130,7 +134,7 @@ async def test_r5_a_making_that_was_cut_short_after_the_format_is_ended_by_the_n
             Folder.open(path)
     assert (path / "MAKING").exists()
     monkeypatch.setattr(
-        "seriatim.engines.embedded.storage.folder._sync_folder", lambda at: synced.append(sorted(os.listdir(at)))
+        "seriatim.engines.embedded.storage.folder.sync_folder", lambda at: synced.append(sorted(os.listdir(at)))
     )
     await Folder.open(path).close()
     assert synced == [["FORMAT", "LOCK", "store"]], "the folder is synced after MAKING is gone"

@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from seriatim.domain import limits
+from seriatim.domain.backoff import doubled_s
 from seriatim.domain.errors import Conflict, Throttled
 from seriatim.domain.ids import ulid
 from seriatim.engines.dynamodb.rows.attributes import RowDecoder
@@ -167,12 +168,12 @@ class DynamoStore(ReadOnlyStore):
                 if throttles == limits.THROTTLE_RETRIES_MAX:
                     raise
                 refused: Throttled | Conflict = error
-                pause = min(limits.THROTTLE_BACKOFF_S * 2**throttles, limits.THROTTLE_BACKOFF_MAX_S)
+                pause = doubled_s(throttles, first_s=limits.THROTTLE_BACKOFF_S, max_s=limits.THROTTLE_BACKOFF_MAX_S)
                 throttles += 1
             except Conflict as error:
                 if conflicts == limits.CONFLICT_RETRIES_MAX:
                     raise
                 refused = error
-                pause = min(limits.CONFLICT_BACKOFF_S * 2**conflicts, limits.CONFLICT_BACKOFF_MAX_S)
+                pause = doubled_s(conflicts, first_s=limits.CONFLICT_BACKOFF_S, max_s=limits.CONFLICT_BACKOFF_MAX_S)
                 conflicts += 1
             await self._pause(pause, until, refused)

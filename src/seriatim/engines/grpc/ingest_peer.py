@@ -6,6 +6,7 @@ from collections.abc import Callable
 import grpc
 
 from seriatim.domain import limits
+from seriatim.domain.backoff import backoff_s
 from seriatim.domain.errors import OutcomeUnknown, ServerBusy, ServiceUnavailable
 from seriatim.engines.grpc.chat_router import ChatRouter
 from seriatim.engines.grpc.dial import GrpcDialer
@@ -118,5 +119,6 @@ class IngestPeer:
         self._router.failed(self.address)
 
     def _pause_s(self, failures: int) -> float:
-        pause: float = min(limits.GRPC_REDIAL_S * 2.0**failures, limits.GRPC_REDIAL_MAX_S)
-        return pause * (0.5 + self._clock.random() / 2)
+        return backoff_s(
+            failures, first_s=limits.GRPC_REDIAL_S, max_s=limits.GRPC_REDIAL_MAX_S, random=self._clock.random
+        )

@@ -27,9 +27,11 @@ from cryptography.hazmat.primitives.serialization import (
 
 from seriatim.domain import limits
 from seriatim.domain.ids import is_id
+from seriatim.engines.shared.files import write_atomically
 from seriatim.ports.clock import Clock
 
 PEPPER, CODE_KEY, CURSOR_KEY = "otp.pepper", "otp.key", "cursor.key"
+_SECRET_MODE = 0o600
 
 
 class KeyFolderError(Exception):
@@ -103,7 +105,7 @@ class KeyFolder:
         with _as_key_folder_error(self.path), _locked(self.path):
             self.reload()
             kid = _next_kid(self.kids, self._clock)
-            _write(self.path / f"{kid}.pem", _new_pem())
+            write_atomically(self.path / f"{kid}.pem", _new_pem(), mode=_SECRET_MODE)
             self.reload()
         return kid
 
@@ -118,8 +120,8 @@ class KeyFolder:
             there = [each.name.removesuffix(".pem").removesuffix(".pub") for each in folder.glob("*.pem")]
             kid = _next_kid([*self.kids, *there], self._clock)
             private = _new_pem()
-            _write(folder / f"{kid}.pub.pem", _public_pem(private))
-            _write(folder / f"{kid}.pem", private)
+            write_atomically(folder / f"{kid}.pub.pem", _public_pem(private), mode=_SECRET_MODE)
+            write_atomically(folder / f"{kid}.pem", private, mode=_SECRET_MODE)
         return kid
 
 
@@ -136,11 +138,13 @@ def _create_missing(path: Path, clock: Clock) -> Sequence[Path]:
         if not any(name.endswith(".pem") and not name.endswith(".pub.pem") for name in names):
             kids = [name.removesuffix(".pub.pem") for name in names if name.endswith(".pub.pem")]
             created.append(path / f"{_next_kid(kids, clock)}.pem")
-            _write(created[-1], _new_pem())
+            write_atomically(created[-1], _new_pem(), mode=_SECRET_MODE)
         for name in (PEPPER, CODE_KEY, CURSOR_KEY):
             if name not in names:
                 created.append(path / name)
-                _write(created[-1], os.urandom(limits.SECRET_KEY_BYTES).hex().encode() + b"\n")
+                write_atomically(
+                    created[-1], os.urandom(limits.SECRET_KEY_BYTES).hex().encode() + b"\n", mode=_SECRET_MODE
+                )
     return created
 
 
@@ -163,27 +167,6 @@ def _new_pem() -> bytes:
 def _public_pem(private: bytes) -> bytes:
     public = load_pem_private_key(private, password=None).public_key()
     return public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-
-def _write(path: Path, text: bytes) -> None:
-    """Whole or not at all, never readable by others, and there after a loss of power."""
-    fresh = path.with_name(path.name + ".new")
-    fresh.unlink(missing_ok=True)
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 @contextmanager

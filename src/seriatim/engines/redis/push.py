@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import hiredis
 
 from seriatim.domain import limits
+from seriatim.domain.backoff import backoff_s
 from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
 from seriatim.engines.redis.client import RedisClient
 from seriatim.engines.redis.connection import Command, RedisConnection, Reply
@@ -93,8 +94,9 @@ class RedisPushSubscriber(PushSubscriber):
         self._moved_to = answer.server_id
         return True
 
-    def random(self) -> float:
-        return self._clock.random()
+    def pause_s(self, failures: int) -> float:
+        first_s, max_s = limits.REDIS_RESUBSCRIBE_S, limits.REDIS_RESUBSCRIBE_MAX_S
+        return backoff_s(failures, first_s=first_s, max_s=max_s, random=self._clock.random)
 
 
 class _Subscription:
@@ -129,7 +131,7 @@ class _Subscription:
     # --- its connection ---
 
     async def _run(self) -> None:
-        pause_s = limits.REDIS_RESUBSCRIBE_S
+        failures = 0
         while True:
             self._became_active = False
             try:
@@ -140,9 +142,9 @@ class _Subscription:
             except Exception as error:  # even a bug must not leave the gateway without pushes
                 self.last_error = error
             if self._became_active:
-                pause_s = limits.REDIS_RESUBSCRIBE_S
-            await asyncio.sleep(pause_s * (0.5 + self._subscriber.random()))
-            pause_s = min(2 * pause_s, limits.REDIS_RESUBSCRIBE_MAX_S)
+                failures = 0
+            await asyncio.sleep(self._subscriber.pause_s(failures))
+            failures += 1
 
     async def _ping(self, connection: RedisConnection) -> None:
         """Until the connection is lost. A peer that failed silently is noticed by unanswered pings."""

@@ -18,6 +18,7 @@ import msgspec
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.disk import Disk, DiskError
 from seriatim.engines.embedded.storage.writer import Writer
+from seriatim.engines.shared.files import sync_folder, write_atomically
 
 FORMAT = 1
 
@@ -182,18 +183,18 @@ def _make(path: Path) -> None:
     What is removed here holds no row: that was looked at before.
     """
     (path / "MAKING").touch()
-    _sync_folder(path)
+    sync_folder(path)
     shutil.rmtree(path / "store", ignore_errors=True)
     Disk(path / "store", create=True).close()
-    _sync_folder(path)
-    _write(path / "FORMAT", f"{FORMAT}\n")
+    sync_folder(path)
+    write_atomically(path / "FORMAT", f"{FORMAT}\n".encode(), mode=0o666)
     _end_making(path)
 
 
 def _end_making(path: Path) -> None:
     """For good: if MAKING came back, a lost FORMAT would look like a making that was cut short."""
     (path / "MAKING").unlink()
-    _sync_folder(path)
+    sync_folder(path)
 
 
 def _check_format(path: Path) -> None:
@@ -205,25 +206,6 @@ def _check_format(path: Path) -> None:
             f"the data folder {path} has format {text}; this release knows formats up to {FORMAT}. Use the release "
             "that wrote it, or a newer one"
         )
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all, and there after a loss of power."""
-    fresh = path.with_name(path.name + ".new")
-    with fresh.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class _Lock:
