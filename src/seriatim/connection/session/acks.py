@@ -1,39 +1,34 @@
 """The acks of one connection: per chat the highest counts, one call at a time, repeated until it is stored."""
 
 import asyncio
-from collections.abc import Callable
 
 from seriatim.connection.gateway_context import GatewayContext
 from seriatim.connection.session.chat_delivery import ChatDelivery
+from seriatim.connection.session.responder import Responder
 from seriatim.connection.task_group import TaskGroup
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, SeriatimError
-from seriatim.protocol.codec import Echo
 from seriatim.protocol.frames import Ack
 from seriatim.protocol.server_session import echo
 
 
 class Acks:
-    """`admit` takes a place in the inbound queue, `done` gives it back. `refused` sends an error to the client."""
+    """An ack takes a place in the inbound queue while it is being stored. It has no answer but an error."""
 
     def __init__(
         self,
         user_id: str,
         delivery: ChatDelivery,
+        responder: Responder,
         context: GatewayContext,
         *,
         tasks: TaskGroup,
-        admit: Callable[[Echo], bool],
-        done: Callable[[], None],
-        refused: Callable[[SeriatimError, Echo], None],
     ) -> None:
         self._user_id = user_id
         self._delivery = delivery
         self._context = context
         self._tasks = tasks
-        self._admit = admit
-        self._done = done
-        self._refused = refused
+        self._responder = responder
         self._wanted: dict[str, int] = {}  # chats with a call in progress, and the sequence to acknowledge
 
     def acknowledge(self, ack: Ack) -> None:
@@ -44,7 +39,7 @@ class Acks:
             return
         if ack.chat_id in self._wanted:
             self._wanted[ack.chat_id] = max(self._wanted[ack.chat_id], wanted)
-        elif self._admit(echo(ack)):
+        elif self._responder.admit(echo(ack)):
             self._wanted[ack.chat_id] = wanted
             self._tasks.start(self._store(ack))
 
@@ -66,7 +61,7 @@ class Acks:
                         acked = sequence
                         continue
                 except NotAMember as error:
-                    self._refused(error, echo(ack))
+                    self._responder.reject(error, echo(ack))
                     return
                 except SeriatimError:
                     pass  # retried below
@@ -76,7 +71,7 @@ class Acks:
                 await asyncio.sleep(min(limits.FILL_RETRY_S * 2**waits, limits.FILL_RETRY_MAX_S))
         finally:
             del self._wanted[chat_id]
-            self._done()
+            self._responder.release()
 
     def _stored(self, chat_id: str, sequence: int) -> None:
         if (cursor := self._delivery.cursor(chat_id)) is not None:

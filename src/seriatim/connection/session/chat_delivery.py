@@ -6,13 +6,14 @@ messages of a chat that the user has joined lately are read as well, if no push 
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from seriatim.connection.gateway_context import GatewayContext
 from seriatim.connection.head_probe import HeadWatcher
 from seriatim.connection.session.chat_cursor import ChatCursor, CursorPhase, PushedMessage
 from seriatim.connection.session.outbound import OutboundBuffer
+from seriatim.connection.session.responder import Responder
 from seriatim.connection.task_group import TaskGroup
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, SeriatimError, ServerBusy
@@ -22,26 +23,24 @@ from seriatim.protocol.frames import message_frame
 
 
 class ChatDelivery:
-    """`changed`: frames were added to `outbound`. `overwhelmed`: there is no room for a push, nor for a cursor."""
+    """Puts frames into `outbound`, and has the responder flush it."""
 
     def __init__(
         self,
         user_id: str,
         outbound: OutboundBuffer,
+        responder: Responder,
         context: GatewayContext,
         *,
         tasks: TaskGroup,
         watcher: HeadWatcher,
-        changed: Callable[[], None],
-        overwhelmed: Callable[[], None],
     ) -> None:
         self._user_id = user_id
         self._outbound = outbound
         self._context = context
         self._tasks = tasks
         self._watcher = watcher
-        self._changed = changed
-        self._overwhelmed = overwhelmed
+        self._responder = responder
         self._cursors: dict[str, ChatCursor] = {}
         self._shown: dict[str, int] = {}  # unsynced chats: the highest sequence that was sent
         context.new_chat_probe.watch(user_id, self)
@@ -55,9 +54,9 @@ class ChatDelivery:
         if outbound.has_room(len(run)):
             at = self._deliver_contiguous(run)
         if at < len(run) and not self._deliver_each(run[at:]):
-            self._overwhelmed()
+            self._responder.overload()
         elif len(outbound.pushes) != waited:
-            self._changed()
+            self._responder.schedule_flush()
 
     def _deliver_contiguous(self, run: Sequence[PushedMessage]) -> int:
         """Queues as many as are next in order, from the first on; returns how many."""
@@ -174,7 +173,7 @@ class ChatDelivery:
                 break
             if held.frame is not None:
                 outbound.push(held.frame, cursor.chat_id, floor)
-                self._changed()
+                self._responder.schedule_flush()
         if cursor.behind:
             if outbound.lagging:
                 cursor.lag()

@@ -5,7 +5,6 @@ All frames of one turn of the loop leave in one write. One timer serves all dead
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 from msgspec import UNSET, UnsetType
 
@@ -15,21 +14,20 @@ from seriatim.connection.session.chat_cursor import PushedMessage
 from seriatim.connection.session.chat_delivery import ChatDelivery
 from seriatim.connection.session.inbound import InboundQueue
 from seriatim.connection.session.outbound import OutboundBuffer, Pressure
+from seriatim.connection.session.responder import Responder
 from seriatim.connection.session.sends import Sends
 from seriatim.connection.session.syncs import Syncs
 from seriatim.connection.socket import ClientIdentity, Socket
 from seriatim.connection.task_group import TaskGroup
 from seriatim.domain import limits
-from seriatim.domain.errors import SeriatimError
 from seriatim.domain.times import iso
-from seriatim.protocol.codec import Echo, encode, error_frame
+from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import (
     CloseReason,
     ConnectionClosing,
     ConnectionEstablished,
     ErrorFrame,
     HeartbeatAck,
-    ServerFrame,
 )
 from seriatim.protocol.server_session import (
     Action,
@@ -42,8 +40,6 @@ from seriatim.protocol.server_session import (
     SessionPhase,
     Submit,
     Sync,
-    busy,
-    echo,
 )
 
 
@@ -83,43 +79,12 @@ class Connection:
         self._inbound = InboundQueue()
         self._outbound = OutboundBuffer()
         self._tasks = TaskGroup(context.tasks)
-        user_id = identity.user_id
-        self._delivery = ChatDelivery(
-            user_id,
-            self._outbound,
-            context,
-            tasks=self._tasks,
-            watcher=self,
-            changed=self._schedule_flush,
-            overwhelmed=partial(self.close, CloseReason.LOAD_SHEDDING),
-        )
-        self._sends = Sends(
-            self._delivery,
-            context,
-            inbound=self._inbound,
-            answered=self._answer_request,
-            refused=self._refuse_request,
-            rejected=self._reject,
-            flooded=partial(self.close, CloseReason.RATE_LIMITED),
-        )
-        self._syncs = Syncs(
-            user_id,
-            self._delivery,
-            context,
-            tasks=self._tasks,
-            answered=self._queue_batch,
-            refused=self._refuse_request,
-        )
-        self._acks = Acks(
-            user_id,
-            self._delivery,
-            context,
-            tasks=self._tasks,
-            admit=self._admit,
-            done=self._acknowledged,
-            refused=self._reject,
-        )
-        self._flush_scheduled = False
+        self._responder = Responder(self._inbound, self._outbound, context, flush=self._flush, close=self.close)
+        user_id, responder, tasks = identity.user_id, self._responder, self._tasks
+        self._delivery = ChatDelivery(user_id, self._outbound, responder, context, tasks=tasks, watcher=self)
+        self._sends = Sends(self._delivery, responder, context)
+        self._syncs = Syncs(user_id, self._delivery, responder, context, tasks=tasks)
+        self._acks = Acks(user_id, self._delivery, responder, context, tasks=tasks)
         self._timer_handle: asyncio.TimerHandle | None = None
         self._set_timer()
 
@@ -134,7 +99,7 @@ class Connection:
 
     def writable(self) -> None:
         """The socket's write buffer has room again."""
-        self._schedule_flush()
+        self._responder.schedule_flush()
 
     def lost(self) -> None:
         """The socket has closed. Unsent messages are dropped: the client syncs when it reconnects."""
@@ -157,7 +122,7 @@ class Connection:
         )
         self._outbound.greet(encode(greeting))
         self._perform(self._session.greeted(now := clock.monotonic()), now)
-        self._schedule_flush()
+        self._responder.schedule_flush()
 
     def deliver(self, run: Sequence[PushedMessage]) -> None:
         """Pushes in the order in which they came, each encoded once for all its connections."""
@@ -178,7 +143,7 @@ class Connection:
             self._write()
             closing = self._closing(CloseReason.SERVER_SHUTDOWN, reconnect_delay_ms)
             self._outbound.refuse_pushes()
-            self._answer(closing)
+            self._responder.answer(closing, request=False)
 
     def close(self, reason: CloseReason) -> None:
         """The last frame says why. A client that does not read gets only answers and warnings before it."""
@@ -211,16 +176,17 @@ class Connection:
                 case Submit():
                     self._sends.submit(action, now)
                 case Sync():
-                    if self._admit(echo(action.request)):
-                        self._syncs.request(action.request)
+                    self._syncs.request(action.request)
                 case RecordAck():
                     self._acks.acknowledge(action.ack)
                 case Reply():
                     self._context.observe.rejected(action.frame.code)
-                    self._answer(action.frame)
+                    self._responder.answer(action.frame, request=False)
                 case AnswerHeartbeat():
                     now_ms = self._context.clock.now_ms()
-                    self._answer(HeartbeatAck(server_time=iso(now_ms), request_id=action.request_id))
+                    self._responder.answer(
+                        HeartbeatAck(server_time=iso(now_ms), request_id=action.request_id), request=False
+                    )
                 case Ping():
                     self._socket.ping()
                 case Close():
@@ -228,51 +194,10 @@ class Connection:
                 case _:  # Ignored: mypy reports an action that no case above performs
                     self._context.observe.unknown_frame(action.type)
 
-    def _admit(self, to: Echo) -> bool:
-        """Takes a place in the inbound queue, or answers that it is full."""
-        if self._inbound.admit(self._context.clock.monotonic()):
-            return True
-        self._reject(busy(), to)
-        return False
-
-    def _acknowledged(self) -> None:
-        self._inbound.release()
-        self._schedule_flush()
-
-    # --- answering ----------------------------------------------------------------------------------------------------
-
-    def _reject(self, error: SeriatimError, to: Echo) -> None:
-        self._context.observe.rejected(error.code)
-        self._answer(error_frame(error, to))
-
-    def _refuse_request(self, error: SeriatimError, to: Echo) -> None:
-        self._context.observe.rejected(error.code)
-        self._answer_request(error_frame(error, to))
-
-    def _answer(self, frame: ServerFrame) -> None:
-        self._answer_request(frame, request=False)
-
-    def _answer_request(self, frame: ServerFrame, *, request: bool = True) -> None:
-        """Answers an accepted request: its place in the inbound queue is free once the answer has left."""
-        if self.closed:
-            return
-        if not self._outbound.answer(encode(frame), request=request):
-            self.close(CloseReason.LOAD_SHEDDING)  # it sends requests and does not read the answers
-        elif not self._flush_scheduled:
-            self._schedule_flush()
-
-    def _queue_batch(self, frame: bytes) -> None:
-        self._outbound.batch(frame)
-        self._schedule_flush()
-
-    def _schedule_flush(self) -> None:
-        """One flush per turn of the loop, after everything that happens in it."""
-        if not self._flush_scheduled and not self.closed:
-            self._flush_scheduled = True
-            self._context.flush_scheduler.schedule(self._flush)
+    # --- writing ------------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        self._flush_scheduled = False
+        self._responder.flush_scheduled = False
         self._write()
         if self.closed:
             return
@@ -369,7 +294,7 @@ class Connection:
     def _end(self, reason: CloseReason | None) -> None:
         if self.closed:
             return
-        self.closed = True
+        self.closed = self._responder.closed = True
         self._session.close()
         if self._timer_handle is not None:
             self._timer_handle.cancel()

@@ -1,44 +1,29 @@
 """The sends of one connection, in the order of arrival: rate limit, then inbound queue, then durability."""
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 from msgspec import UNSET
 
 from seriatim.connection.gateway_context import GatewayContext
 from seriatim.connection.session.chat_delivery import ChatDelivery
-from seriatim.connection.session.inbound import InboundQueue
+from seriatim.connection.session.responder import Responder
 from seriatim.domain import limits
 from seriatim.domain.errors import BreakerOpen, RateLimited, SeriatimError
 from seriatim.domain.message import Receipt
-from seriatim.protocol.codec import Echo
 from seriatim.protocol.frames import MessageAck
 from seriatim.protocol.rate_window import RateWindow
 from seriatim.protocol.server_session import Submit, busy
 
 
 class Sends:
-    """Each takes a place in the inbound queue. `answered` and `refused` answer what was admitted, once each."""
+    """Each send is answered exactly once, through the responder."""
 
-    def __init__(
-        self,
-        delivery: ChatDelivery,
-        context: GatewayContext,
-        *,
-        inbound: InboundQueue,
-        answered: Callable[[MessageAck], None],
-        refused: Callable[[SeriatimError, Echo], None],
-        rejected: Callable[[SeriatimError, Echo], None],
-        flooded: Callable[[], None],
-    ) -> None:
+    def __init__(self, delivery: ChatDelivery, responder: Responder, context: GatewayContext) -> None:
         self._delivery = delivery
+        self._responder = responder
+        self._inbound = responder.inbound
         self._context = context
-        self._inbound = inbound
-        self._answered = answered
-        self._refused = refused
-        self._rejected = rejected
-        self._flooded = flooded
         self._rate = SendRate(context.clock.monotonic())
 
     def submit(self, send: Submit, now: float) -> None:
@@ -46,11 +31,11 @@ class Sends:
         context = self._context
         limited = self._rate.take(now)
         if limited is not None:
-            self._rejected(limited, send.echo)
+            self._responder.reject(limited, send.echo)
             if self._rate.flooding(now):
-                self._flooded()
+                self._responder.flood()
         elif not self._inbound.admit(now):
-            self._rejected(busy(), send.echo)
+            self._responder.reject(busy(), send.echo)
         else:
             context.durability.submit(
                 send.draft, deadline=now + limits.PERSIST_DEADLINE_S, answer=partial(self._submitted, send)
@@ -60,7 +45,7 @@ class Sends:
         if isinstance(outcome, SeriatimError):
             if isinstance(outcome, BreakerOpen):
                 self._context.breakers.record(outcome)
-            self._refused(outcome, send.echo)
+            self._responder.refuse(outcome, send.echo)
             return
         draft = send.draft
         ack = MessageAck(
@@ -73,7 +58,7 @@ class Sends:
             content_differs=outcome.content_differs or UNSET,
             request_id=send.request_id,
         )
-        self._answered(ack)
+        self._responder.answer(ack)
         self._delivery.own_stored(draft.chat_id, outcome.sequence, outcome.prev_sequence)
 
 

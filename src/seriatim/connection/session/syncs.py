@@ -1,43 +1,42 @@
 """The sync requests of one connection: SYNCS_IN_PROGRESS_MAX at a time, each until its batch is written."""
 
 from collections import deque
-from collections.abc import Callable
 
 from seriatim.connection.gateway_context import GatewayContext
 from seriatim.connection.session.chat_delivery import ChatDelivery
+from seriatim.connection.session.responder import Responder
 from seriatim.connection.task_group import TaskGroup, report
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, NotAMember, SeriatimError
-from seriatim.protocol.codec import Echo, encode_batch
+from seriatim.protocol.codec import encode_batch
 from seriatim.protocol.frames import SyncRequest
 from seriatim.protocol.server_session import echo
 
 
 class Syncs:
-    """`answered` queues a batch for the socket. `refused` answers the request with an error."""
+    """Each request is answered with a batch or with an error, through the responder."""
 
     def __init__(
         self,
         user_id: str,
         delivery: ChatDelivery,
+        responder: Responder,
         context: GatewayContext,
         *,
         tasks: TaskGroup,
-        answered: Callable[[bytes], None],
-        refused: Callable[[SeriatimError, Echo], None],
     ) -> None:
         self._user_id = user_id
         self._delivery = delivery
         self._context = context
         self._tasks = tasks
-        self._answered = answered
-        self._refused = refused
+        self._responder = responder
         self._in_progress = 0
         self._waiting: deque[SyncRequest] = deque()  # each holds a place in the inbound queue, which bounds them
 
     def request(self, request: SyncRequest) -> None:
-        self._waiting.append(request)
-        self._start_next()
+        if self._responder.admit(echo(request)):
+            self._waiting.append(request)
+            self._start_next()
 
     def written(self, batches: int) -> None:
         """So many batches were written to the socket."""
@@ -57,7 +56,7 @@ class Syncs:
                 report(failure)
                 failure = InternalError("this request met a bug of ours")
             self._in_progress -= 1
-            self._refused(failure, echo(request))
+            self._responder.refuse(failure, echo(request))
             self._start_next()
 
     async def _read(self, request: SyncRequest) -> None:
@@ -81,6 +80,6 @@ class Syncs:
             has_more=page.has_more,
             request_id=request.request_id,
         )
-        self._answered(ready.encoded)
+        self._responder.answer_batch(ready.encoded)
         cursor.page_sent(epoch, ready.through, has_more=ready.frame.has_more)
         self._delivery.advance(cursor)

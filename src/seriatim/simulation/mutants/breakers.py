@@ -31,7 +31,7 @@ def one_breaker_per_gateway() -> Sequence[Patch]:
         if wait is None:
             submit(self, send, now)
         else:
-            self._rejected(BreakerOpen("no", retry_after_seconds=wait), send.echo)
+            self._responder.reject(BreakerOpen("no", retry_after_seconds=wait), send.echo)
 
     def counting(self: Sends, send: Submit, outcome: Receipt | SeriatimError) -> None:
         breaker = breakers.setdefault(self._context.durability, CircuitBreaker())

@@ -117,7 +117,7 @@ def ack_unclamped() -> Sequence[Patch]:
 def acks_dropped() -> Sequence[Patch]:
     """An ack that comes while another of its chat is on its way, or that fails, is gone."""
 
-    async def pass_on(self: Acks, ack: Ack) -> None:
+    async def store(self: Acks, ack: Ack) -> None:
         sequence = self._wanted[ack.chat_id]
         try:
             await self._context.durability.acknowledge(
@@ -129,9 +129,9 @@ def acks_dropped() -> Sequence[Patch]:
             if (cursor := self._delivery.cursor(ack.chat_id)) is not None:
                 cursor.acked = max(cursor.acked, self._wanted[ack.chat_id])
             del self._wanted[ack.chat_id]
-            self._done()
+            self._responder.release()
 
-    return [(Acks, "_store", pass_on)]
+    return [(Acks, "_store", store)]
 
 
 @removes("a push without room is read back later", hole="H17", profile="slow")
