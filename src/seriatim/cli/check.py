@@ -11,7 +11,7 @@ from rich.text import Text
 from seriatim.cli.options import load_or_exit, refuse, settings_options
 from seriatim.cli.printing import console, print_json, quiet_pipe, row_progress
 from seriatim.domain import limits
-from seriatim.operations.check.findings import Report
+from seriatim.operations.check.findings import CheckReport
 from seriatim.operations.check.invariants import INVARIANTS
 from seriatim.runtime.config.settings import EMBEDDED, Settings, validate_for_inspection
 from seriatim.runtime.config.sources import shown
@@ -58,7 +58,7 @@ def check(file: Path | None, recheck_seconds: float, tests: bool, as_json: bool,
     sys.exit(VIOLATED if report.violations else 0)
 
 
-def _look(settings: Settings, recheck_s: float, progress: Progress) -> Report:
+def _look(settings: Settings, recheck_s: float, progress: Progress) -> CheckReport:
     if settings.store == EMBEDDED:
         return check_stored(settings.data_folder, recheck_s=recheck_s, progress=progress)
     from seriatim.runtime.tools.inspection import check_shared
@@ -74,7 +74,7 @@ def _places(settings: Settings) -> dict[str, str]:
     return {name: shown(at) for name in ("store", "events") if (at := getattr(settings, name)) != EMBEDDED}
 
 
-def _answer(report: Report, tests: bool) -> dict[str, object]:
+def _answer(report: CheckReport, tests: bool) -> dict[str, object]:
     answer: dict[str, object] = {
         "rows": report.rows,
         "violations": report.violations,
@@ -87,7 +87,7 @@ def _answer(report: Report, tests: bool) -> dict[str, object]:
     return answer
 
 
-def _print(screen: Console, where: str, report: Report, tests: bool) -> None:
+def _print(screen: Console, where: str, report: CheckReport, tests: bool) -> None:
     table = Table(title=f"Invariants of {where}", title_justify="left")
     table.add_column("id", no_wrap=True)
     table.add_column("invariant", overflow="fold")
@@ -121,7 +121,7 @@ def _print_tests(screen: Console) -> None:
                 screen.print(Text(f"    tests/{test}", style="dim"), soft_wrap=True)
 
 
-def _print_verdict(screen: Console, report: Report) -> None:
+def _print_verdict(screen: Console, report: CheckReport) -> None:
     kinds = sum(line.violations > 0 for line in report.lines)
     withdrawn = f" ({report.withdrawn:,} looked wrong for a moment: writes in flight)" if report.withdrawn else ""
     if report.violations:

@@ -20,7 +20,7 @@ from seriatim.domain.sharding import partition as partition_of
 from seriatim.domain.times import iso
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, Partition
-from seriatim.ports.event_trail import Trail
+from seriatim.ports.event_trail import EventTrail
 from seriatim.ports.message_log import CounterRepair, MessageLog
 
 
@@ -115,7 +115,7 @@ class CounterRepairer:
         return tuple(sealed)
 
 
-async def highest_published(trail: Trail, chat_id: str) -> int:
+async def highest_published(trail: EventTrail, chat_id: str) -> int:
     """The highest sequence of this chat that the event log still has, 0 if none."""
     highest = 0
     place = Partition(MESSAGES, partition_of(chat_id, await trail.partitions(MESSAGES)))

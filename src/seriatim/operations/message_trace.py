@@ -16,7 +16,7 @@ from seriatim.domain.sharding import partition as partition_of
 from seriatim.domain.times import iso, milliseconds
 from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import MESSAGES, Partition, Record
-from seriatim.ports.event_trail import Trail
+from seriatim.ports.event_trail import EventTrail
 from seriatim.ports.inspection import StoredRows
 from seriatim.ports.message_log import ChatCounter, Watermark
 
@@ -63,7 +63,7 @@ class MessageTracer:
     def __init__(
         self,
         rows: StoredRows,
-        trail: Trail | None,
+        trail: EventTrail | None,
         watermarks: Watermarks,
         connections: Connections | None,
         *,
@@ -128,7 +128,7 @@ class MessageTracer:
         where = f"{place.topic}/{place.number} at offset {record.offset}, {iso(record.timestamp_ms)}"
         return [TraceStep("published", True, f"{where}; {mark}"), await self._fanned_out(self._trail, record)]
 
-    async def _event(self, trail: Trail, place: Partition, message: Message) -> Record | None:
+    async def _event(self, trail: EventTrail, place: Partition, message: Message) -> Record | None:
         """Its first appearance: what comes later is a repetition, and is recognised as one."""
         since_ms = milliseconds(message.created_at) - 1000 * limits.TRACE_CLOCKS_S
         async for record in trail.events(place, since_ms=since_ms):
@@ -136,7 +136,7 @@ class MessageTracer:
                 return record
         return None
 
-    async def _fanned_out(self, trail: Trail, record: Record) -> TraceStep:
+    async def _fanned_out(self, trail: EventTrail, record: Record) -> TraceStep:
         next_offset = await trail.next_offset(self._group, record.partition)
         if next_offset is None:
             return TraceStep("fanned out", False, f"{self._group} has handled nothing of this partition yet")

@@ -6,7 +6,7 @@ from typing import Protocol
 from seriatim.ports.event_log import Partition, Record
 
 
-class Trail(Protocol):
+class EventTrail(Protocol):
     """Raises `ServiceUnavailable` when the log does not answer."""
 
     async def partitions(self, topic: str) -> int:

@@ -1,4 +1,4 @@
-"""A look at all that is stored, for checkers: it reads and never writes, beside servers that go on working.
+"""All that is stored, for checkers: it is read and never written, beside servers that go on working.
 
 An iteration has no deadline of its own; it raises `ServiceUnavailable` when the store does not answer. Its rows come
 as they were stored, right or wrong: to judge them is the checker's work.
@@ -170,13 +170,9 @@ class StoredRecords(Protocol):
     """All records of the event log."""
 
     async def topics(self) -> Mapping[str, int]:
-        """The number of partitions of each topic; empty where no event log is to be looked at."""
+        """The number of partitions of each topic; empty where no event log is to be read."""
         ...
 
     def records(self, topic: str) -> AsyncIterator[Record]:
         """The records of a topic, partition by partition, each in offset order; at least those of before the call."""
         ...
-
-
-class Inspection(StoredRows, StoredRecords, Protocol):
-    """Everything that is stored."""

@@ -15,7 +15,7 @@ from seriatim.engines.embedded.storage.rows import EVENT, chat_key
 from seriatim.engines.embedded.storage.secondary import SecondaryStore
 from seriatim.engines.embedded.tools.inspection import EmbeddedInspection
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.operations.check.findings import Report
+from seriatim.operations.check.findings import CheckReport
 from seriatim.operations.check.invariants import INVARIANTS
 from seriatim.operations.check.run import check
 from seriatim.ports.event_log import MESSAGES
@@ -40,7 +40,7 @@ def town(pristine: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pristine, tmp_path / "data"))
 
 
-async def checked(path: Path, *, meanwhile: Callable[[], None] = lambda: None) -> Report:
+async def checked(path: Path, *, meanwhile: Callable[[], None] = lambda: None) -> CheckReport:
     """`meanwhile` happens between the first look and the second."""
 
     class Interrupted(EmbeddedInspection):
@@ -50,8 +50,8 @@ async def checked(path: Path, *, meanwhile: Callable[[], None] = lambda: None) -
 
     secondary = SecondaryStore(path)
     try:
-        rows = Interrupted(secondary)
-        return await check(rows, rows, now_ms=SystemClock().now_ms, recheck_s=0.0)
+        inspection = Interrupted(secondary)
+        return await check(inspection, inspection, now_ms=SystemClock().now_ms, recheck_s=0.0)
     finally:
         secondary.close()
 
@@ -140,7 +140,7 @@ async def test_a_busy_server_raises_no_suspicion(tmp_path: Path, monkeypatch: py
                     await come_and_go(town, chat_id, f"user_{receipt.sequence}")
                 sent += 1
 
-        done, reports = False, list[Report]()
+        done, reports = False, list[CheckReport]()
         async with asyncio.TaskGroup() as writers:
             for chat_id, members in ((GROUP, True), (DIRECT, False), (EMPTY, True)):
                 writers.create_task(write(chat_id, members))

@@ -12,7 +12,7 @@ from seriatim.engines.dynamodb import store as tables
 from seriatim.engines.dynamodb.inspection import DynamoInspection
 from seriatim.engines.dynamodb.table_reader import TableReader
 from seriatim.operations.check import events
-from seriatim.operations.check.findings import Report
+from seriatim.operations.check.findings import CheckReport
 from seriatim.operations.check.invariants import INVARIANTS
 from seriatim.operations.check.run import check
 from seriatim.ports.inspection import UserChat, UserSession
@@ -25,7 +25,7 @@ from tests.unit.operations.stored_town import ANN, BOB, CID, DIRECT, EMPTY, GROU
 Told = tuple[str, str]  # an invariant, and whom it accuses
 
 
-async def checked(town: SharedTown, *, recheck_s: float = 0.0) -> Report:
+async def checked(town: SharedTown, *, recheck_s: float = 0.0) -> CheckReport:
     async with town.inspection() as (rows, records):
         return await check(rows, records, now_ms=town.clock.now_ms, recheck_s=recheck_s)
 

@@ -36,25 +36,25 @@ def accused(findings: Findings) -> Sequence[str]:
 
 async def test_the_first_pass_looks_once_and_suspects() -> None:
     findings, looks = Findings(lambda rows: None), Looks(WRONG, None)
-    await findings.judge("R11", "chat", looks)
+    await findings.confirm("R11", "chat", looks)
     assert (looks.count, findings.total) == (1, 1)
 
 
 async def test_what_is_right_at_one_of_many_looks_is_not_accused() -> None:
     findings, looks = passes("chat"), Looks(*[WRONG] * (limits.CHECK_LOOKS_MAX - 1), None)
-    await findings.judge("R11", "chat", looks)
+    await findings.confirm("R11", "chat", looks)
     assert (looks.count, accused(findings)) == (limits.CHECK_LOOKS_MAX, [])
 
 
 async def test_what_is_wrong_at_every_look_is_accused() -> None:
     findings, looks = passes("chat"), Looks(WRONG)
-    await findings.judge("R11", "chat", looks)
+    await findings.confirm("R11", "chat", looks)
     assert (looks.count, accused(findings)) == (limits.CHECK_LOOKS_MAX, ["chat"])
 
 
 async def test_what_was_right_in_the_first_pass_is_neither_accused_nor_looked_at_again() -> None:
     findings, looks = passes("another"), Looks(WRONG)
-    await findings.judge("R11", "chat", looks)
+    await findings.confirm("R11", "chat", looks)
     assert (looks.count, accused(findings)) == (1, [])
 
 
@@ -62,6 +62,6 @@ async def test_of_too_many_suspects_the_rest_is_looked_at_once(monkeypatch: pyte
     monkeypatch.setattr("seriatim.domain.limits.CHECK_LOOKS_AGAIN_MAX", limits.CHECK_LOOKS_MAX)
     findings, looks = passes("one", "two", "three"), [Looks(WRONG) for _ in range(3)]
     for subject, look in zip(("one", "two", "three"), looks, strict=True):
-        await findings.judge("R11", subject, look)
+        await findings.confirm("R11", subject, look)
     assert [look.count for look in looks] == [limits.CHECK_LOOKS_MAX, 2, 1]
     assert accused(findings) == ["one", "two", "three"]

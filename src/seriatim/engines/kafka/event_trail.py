@@ -1,4 +1,4 @@
-"""`Trail` in Kafka: a consumer that joins no group reads one partition from a time on."""
+"""`EventTrail` in Kafka: a consumer that joins no group reads one partition from a time on."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,10 +12,10 @@ from seriatim.engines.kafka.errors import unavailable
 from seriatim.engines.kafka.records import record_of
 from seriatim.engines.kafka.topic_control import admin_client
 from seriatim.ports.event_log import Partition, Record
-from seriatim.ports.event_trail import Trail
+from seriatim.ports.event_trail import EventTrail
 
 
-class KafkaTrail(Trail):
+class KafkaEventTrail(EventTrail):
     """One call at a time."""
 
     def __init__(self, cluster: Cluster) -> None:

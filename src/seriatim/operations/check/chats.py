@@ -11,39 +11,39 @@ from seriatim.ports.inspection import Counter, Filled, StoredKey, StoredRows, St
 
 class ChatCheck:
     def __init__(self, store: StoredRows, findings: Findings, now_ms: Callable[[], int]) -> None:
-        self._store = store
+        self._rows = store
         self._findings = findings
         self._now_ms = now_ms
 
     async def run(self) -> None:
-        async for watermark in self._store.watermarks():
+        async for watermark in self._rows.watermarks():
             self._findings.row()
             await self._watermark(watermark)
-        async for key in self._store.keys():
+        async for key in self._rows.keys():
             self._findings.row()
             await self._key(key)
-        async for counter in self._store.counters():
+        async for counter in self._rows.counters():
             self._findings.row()
             await self._counter(counter)
-        async for chat_id in self._store.chats_with_slots():
-            await self._owned(chat_id)
-        async for chat in self._store.chats():
+        async for chat_id in self._rows.chats_with_slots():
+            await self._check_slots_have_counter(chat_id)
+        async for chat in self._rows.chats():
             self._findings.row()
-            await self._counted(chat.chat_id)
+            await self._check_chat_has_counter(chat.chat_id)
 
     async def _watermark(self, row: StoredWatermark) -> None:
-        self._findings.looked("I4")
+        self._findings.examined("I4")
         # A tombstone counts: after the repair of a counter, numbers that were acknowledged and lost are sealed.
-        newest = await self._store.newest_slot(row.chat_id)
+        newest = await self._rows.newest_slot(row.chat_id)
         if row.watermark.sequence > newest:
             self._findings.violated(
                 "I4", f"{row.chat_id} {row.user_id}", f"the watermark is {row.watermark.sequence}, the end #{newest}"
             )
 
     async def _key(self, row: StoredKey) -> None:
-        self._findings.looked("I11")
+        self._findings.examined("I11")
         key = row.key
-        message = await self._store.slot(row.chat_id, key.sequence)
+        message = await self._rows.slot(row.chat_id, key.sequence)
         if not isinstance(message, Message):
             wrong = "there is no message"
         elif key.client_message_id != row.client_message_id or message.client_message_id != row.client_message_id:
@@ -62,89 +62,89 @@ class ChatCheck:
     async def _counter(self, row: Counter) -> None:
         """The mark was read with the counter, so it is older than the slots; the counter is read again after them."""
         chat_id, mark = row.chat_id, row.counter.published_through
-        walk = _Walk(self._store, self._findings, chat_id, mark, self._keyed_since())
-        async for filled in self._store.slots(chat_id):
+        scan = _SlotScan(self._rows, self._findings, chat_id, mark, self._keys_expected_since())
+        async for filled in self._rows.slots(chat_id):
             self._findings.row()
-            await walk.slot(filled)
-        walk.end()
-        if await self._store.chat(chat_id) is None:
+            await scan.slot(filled)
+        scan.end()
+        if await self._rows.chat(chat_id) is None:
             self._findings.violated("I5", chat_id, "there is a counter, and no chat")
-        now = await self._store.counter(chat_id)
+        now = await self._rows.counter(chat_id)
         if now is None:
             self._findings.violated("I5", chat_id, "the counter is gone")
             return
-        self._findings.looked("I9", "I10", "D1", "D3")
-        if walk.newest > now.allocated:
-            self._findings.violated("I9", chat_id, f"slot #{walk.newest} is filled, and the counter is {now.allocated}")
-        if walk.messages > now.allocated:
+        self._findings.examined("I9", "I10", "D1", "D3")
+        if scan.newest > now.allocated:
+            self._findings.violated("I9", chat_id, f"slot #{scan.newest} is filled, and the counter is {now.allocated}")
+        if scan.messages > now.allocated:
             self._findings.violated(
-                "I10", chat_id, f"there are {walk.messages} messages, and the counter is {now.allocated}"
+                "I10", chat_id, f"there are {scan.messages} messages, and the counter is {now.allocated}"
             )
         if now.published_through > now.allocated:
             self._findings.violated(
                 "D1", chat_id, f"published up to #{now.published_through}, and the counter is {now.allocated}"
             )
         if now.published_through < now.allocated:
-            await self._findings.judge("D3", chat_id, lambda: self._forgotten(chat_id))
+            await self._findings.confirm("D3", chat_id, lambda: self._unmarked(chat_id))
 
-    async def _forgotten(self, chat_id: str) -> str | None:
+    async def _unmarked(self, chat_id: str) -> str | None:
         """The counter is read before and after the index: what changed in between is under way, and not forgotten."""
-        counter = await self._store.counter(chat_id)
+        counter = await self._rows.counter(chat_id)
         if counter is None or counter.published_through >= counter.allocated:
             return None
         since = counter.dirty_at_ms
-        if since is not None and await self._store.is_listed_dirty(chat_id, dirty_at_ms=since):
+        if since is not None and await self._rows.is_listed_dirty(chat_id, dirty_at_ms=since):
             return None
-        if await self._store.counter(chat_id) != counter:
+        if await self._rows.counter(chat_id) != counter:
             return None
         return f"published up to #{counter.published_through} of {counter.allocated}, and nothing says so"
 
-    def _keyed_since(self) -> str:
+    def _keys_expected_since(self) -> str:
         return iso(max(0, self._now_ms() - 1000 * (limits.KEY_LIFETIME_S - limits.CHECK_CLOCKS_S)))
 
-    async def _owned(self, chat_id: str) -> None:
+    async def _check_slots_have_counter(self, chat_id: str) -> None:
         """Slots are filled after their counter was raised."""
-        if await self._store.counter(chat_id) is None:
+        if await self._rows.counter(chat_id) is None:
             self._findings.violated("I5", chat_id, "there are messages, and no counter")
 
-    async def _counted(self, chat_id: str) -> None:
-        self._findings.looked("I5")
-        if await self._store.counter(chat_id) is None:
+    async def _check_chat_has_counter(self, chat_id: str) -> None:
+        self._findings.examined("I5")
+        if await self._rows.counter(chat_id) is None:
             self._findings.violated("I5", chat_id, "there is no counter")
 
 
-class _Walk:
+class _SlotScan:
     """Through the slots of one chat, from the first to the last."""
 
     def __init__(self, store: StoredRows, findings: Findings, chat_id: str, mark: int, keyed_since: str) -> None:
         self.newest = 0
         self.messages = 0
-        self._store = store
+        self._rows = store
         self._findings = findings
         self._chat_id = chat_id
         self._mark = mark
-        self._keyed_since = keyed_since
+        self._keys_expected_since = keyed_since
         self._next = 1
 
     async def slot(self, filled: Filled) -> None:
-        self._findings.looked("I13", "I14")
+        self._findings.examined("I13", "I14")
         sequence, slot = filled.sequence, filled.slot
         if sequence < 1 or (slot.chat_id, slot.sequence) != (self._chat_id, sequence):
             self._findings.violated(
                 "I13", f"{self._chat_id} #{sequence}", f"it says that it is {slot.chat_id} #{slot.sequence}"
             )
-        self._hole_before(sequence)
+        self._report_hole_before(sequence)
         self._next = max(self._next, sequence + 1)
         self.newest = max(self.newest, sequence)
         if isinstance(slot, Message):
             self.messages += 1
-            if slot.created_at > self._keyed_since:
-                await self._keyed(slot, sequence)
+            if slot.created_at > self._keys_expected_since:
+                await self._check_key(slot, sequence)
 
     def end(self) -> None:
-        self._hole_before(self._mark + 1)
+        self._report_hole_before(self._mark + 1)
 
-    def _hole_before(self, sequence: int) -> None:
+    def _report_hole_before(self, sequence: int) -> None:
         last = min(sequence - 1, self._mark)
         if self._next <= last:
             self._findings.violated(
@@ -153,11 +153,11 @@ class _Walk:
                 f"nothing is stored from #{self._next} to #{last}, and all up to #{self._mark} is marked as published",
             )
 
-    async def _keyed(self, message: Message, sequence: int) -> None:
+    async def _check_key(self, message: Message, sequence: int) -> None:
         """Of two messages with one id the key can name only one: this finds the other, without remembering ids."""
-        self._findings.looked("I2")
+        self._findings.examined("I2")
         place, id = f"{self._chat_id} #{sequence}", message.client_message_id
-        key = await self._store.key(self._chat_id, id)
+        key = await self._rows.key(self._chat_id, id)
         if key is None:
             self._findings.violated("I2", place, f"the key {id} is gone before its time: a retry is stored again")
         elif (key.message_id, key.sequence) != (message.message_id, sequence):

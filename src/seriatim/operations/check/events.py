@@ -1,7 +1,7 @@
 """The event log against the store: I6, I17, I34, I36, R21, D2 and D4.
 
-Marks are written after events and events after rows, so they are read in this order: whatever a mark or an event
-tells of must be there by then.
+Marks are written after events and events after rows, so they are read in this order: the event of a mark and the row of
+an event must exist by then.
 """
 
 from collections.abc import Callable
@@ -38,38 +38,38 @@ class EventCheck:
     async def run(self) -> None:
         topics = await self._records.topics()
         if not topics:
-            self._findings.could_not_look("no event log was given", *INVARIANTS)
+            self._findings.skip("no event log was given", *INVARIANTS)
             return
         async for row in self._rows.counters():
             self._marks[row.chat_id] = row.counter.published_through
         for topic, partitions in topics.items():
             async for record in self._records.records(topic):
                 self._findings.row()
-                self._placed(record, partitions)
+                self._check_partition(record, partitions)
                 if topic == MESSAGES:
-                    self._begun(record)
+                    self._note_start(record)
                 if topic != DEAD_LETTERS:
                     await self._record(record)
         if MESSAGES in topics:
             for chat_id, mark in self._marks.items():
                 await self._published(chat_id, mark, partition_of(chat_id, topics[MESSAGES]))
 
-    def _placed(self, record: Record, partitions: int) -> None:
+    def _check_partition(self, record: Record, partitions: int) -> None:
         key = dead_letter_key(record.key)
-        if key is None:  # a dead letter may have none; any other record without one cannot be read, and is told of
+        if key is None:  # a dead letter may have none; any other record without one is reported as unreadable
             return
-        self._findings.looked("I34")
+        self._findings.examined("I34")
         expected = partition_of(key, partitions)
         if record.partition.number != expected:
             self._findings.violated("I34", _place(record), f"the key {key} belongs to partition {expected}")
 
-    def _begun(self, record: Record) -> None:
+    def _note_start(self, record: Record) -> None:
         if record.partition.number not in self._complete_since:
             since = iso(record.timestamp_ms + 1000 * limits.CHECK_CLOCKS_S) if record.offset > 0 else ""
             self._complete_since[record.partition.number] = since
 
     async def _record(self, record: Record) -> None:
-        self._findings.looked("I17")
+        self._findings.examined("I17")
         try:
             event = decode(record.key, record.value)
         except BadEvent as error:
@@ -79,21 +79,21 @@ class EventCheck:
             case MessagePersisted():
                 await self._message(record, event)
             case MembershipChanged() | ChatCreated():
-                self._findings.looked("R21")
+                self._findings.examined("R21")
                 if await self._rows.chat(event.chat_id) is None:
-                    self._findings.violated("R21", _place(record), f"it tells of {event.chat_id}, which is not there")
+                    self._findings.violated("R21", _place(record), f"it is about {event.chat_id}, which is not there")
 
     async def _message(self, record: Record, event: MessagePersisted) -> None:
-        told = event.message
-        place = f"{told.chat_id} #{told.sequence} at {_place(record)}"
-        self._findings.looked("I6")
-        stored = await self._rows.slot(told.chat_id, told.sequence)
+        published = event.message
+        place = f"{published.chat_id} #{published.sequence} at {_place(record)}"
+        self._findings.examined("I6")
+        stored = await self._rows.slot(published.chat_id, published.sequence)
         if not isinstance(stored, Message):
-            self._findings.violated("I17", place, f"{told.message_id} was published, and is not stored")
-        elif stored.message_id != told.message_id:
-            self._findings.violated("I6", place, f"{told.message_id} was published; {stored.message_id} is stored")
-        elif stored != told:
-            differing = [name for name in stored.__struct_fields__ if getattr(stored, name) != getattr(told, name)]
+            self._findings.violated("I17", place, f"{published.message_id} was published, and is not stored")
+        elif stored.message_id != published.message_id:
+            self._findings.violated("I6", place, f"{published.message_id} was published; {stored.message_id} is stored")
+        elif stored != published:
+            differing = [name for name in stored.__struct_fields__ if getattr(stored, name) != getattr(published, name)]
             self._findings.violated("I17", place, f"stored and published differ in {', '.join(differing)}")
         await self._order(place, event, self._complete_since.get(record.partition.number, ""))
 
@@ -101,14 +101,14 @@ class EventCheck:
         """A first occurrence follows that of the message right before it. Below the highest, all have occurred."""
         chat_id, sequence, previous = event.message.chat_id, event.message.sequence, event.prev_sequence
         highest = self._highest.get(chat_id, 0)
-        self._findings.looked("I36")
+        self._findings.examined("I36")
         skipped = await self._message_between(chat_id, highest, sequence)
         if skipped is not None and skipped.created_at > since:
             self._findings.violated("I36", place, f"#{skipped.sequence} is stored and did not occur before it")
         self._highest[chat_id] = max(sequence, highest)
         if previous is None:
             return
-        self._findings.looked("D4")
+        self._findings.examined("D4")
         passed = await self._message_between(chat_id, previous, sequence)
         if passed is not None or previous >= sequence:
             between = "that is not below it" if passed is None else f"between them is #{passed.sequence}"
@@ -122,10 +122,10 @@ class EventCheck:
         return below if below is not None and below.sequence > low else None
 
     async def _published(self, chat_id: str, mark: int, partition: int) -> None:
-        self._findings.looked("D2")
+        self._findings.examined("D2")
         highest = self._highest.get(chat_id, 0)
         newest = await self._message_between(chat_id, highest, mark + 1)
-        # Of an empty partition nobody knows whether it ever held anything: then the time for which it would be kept.
+        # An empty partition may never have held anything: then only messages within its retention are expected.
         if newest is not None and newest.created_at > self._complete_since.get(partition, self._kept_since()):
             self._findings.violated(
                 "D2",

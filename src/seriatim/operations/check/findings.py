@@ -1,4 +1,4 @@
-"""What a check has looked at and found. It keeps numbers, and of the violations a few: a broken store must fit, too."""
+"""What a check has examined and found: numbers, and a few violations, so that it fits into memory."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
@@ -9,7 +9,7 @@ from seriatim.domain import limits
 from seriatim.operations.check.invariants import INVARIANTS
 
 Suspects = Mapping[tuple[str, str], None]
-Look = Callable[[], Awaitable[str | None]]  # reads anew all that it rests on, and says what is wrong
+Confirmation = Callable[[], Awaitable[str | None]]  # reads all its rows again, and returns what is wrong
 
 
 class StoredViolation(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,9 +22,9 @@ class StoredViolation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvariantResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One invariant: at how many things of its kind the check looked, and how many of them break it.
+    """One invariant: how many subjects the check examined, and how many of them break it.
 
-    `not_looked_at`: why not at any.
+    `not_looked_at`: why none was examined.
     """
 
     invariant: str
@@ -36,8 +36,8 @@ class InvariantResult(msgspec.Struct, frozen=True, kw_only=True):
     not_looked_at: str = ""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """`withdrawn`: what looked wrong at first and was right at the second look, as writes in flight do."""
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """`withdrawn`: violations of the first pass that the second did not find, as of writes in flight."""
 
     rows: int
     lines: tuple[InvariantResult, ...]
@@ -47,7 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Findings:
-    """Of one pass. With `suspects`, the finds of an earlier pass, only what was found then counts."""
+    """Of one pass. With `suspects`, the findings of an earlier pass, only what was found then counts."""
 
     def __init__(
         self, progress: Callable[[int], None], suspects: "Findings | None" = None, *, pause_s: float = 0.0
@@ -58,11 +58,11 @@ class Findings:
         self._progress = progress
         self._before = suspects
         self._pause_s = pause_s
-        self._looks_again = 0
-        self._unseen: dict[str, str] = {}
-        self._looked: dict[str, int] = {each.id: 0 for each in INVARIANTS.values() if not each.shown_by}
-        self._counts: dict[str, int] = dict.fromkeys(self._looked, 0)
-        self._shown: dict[str, list[StoredViolation]] = {id: [] for id in self._looked}
+        self._rechecks = 0
+        self._skipped: dict[str, str] = {}
+        self._examined: dict[str, int] = {each.id: 0 for each in INVARIANTS.values() if not each.shown_by}
+        self._counts: dict[str, int] = dict.fromkeys(self._examined, 0)
+        self._shown: dict[str, list[StoredViolation]] = {id: [] for id in self._examined}
 
     def row(self) -> None:
         """One more row was read."""
@@ -70,27 +70,27 @@ class Findings:
         if self.rows % limits.CHECK_PROGRESS_ROWS == 0:
             self._progress(self.rows)
 
-    def looked(self, *invariants: str) -> None:
+    def examined(self, *invariants: str) -> None:
         for each in invariants:
-            self._looked[each] += 1
+            self._examined[each] += 1
 
-    def could_not_look(self, reason: str, *invariants: str) -> None:
-        self._unseen.update(dict.fromkeys(invariants, reason))
+    def skip(self, reason: str, *invariants: str) -> None:
+        self._skipped.update(dict.fromkeys(invariants, reason))
 
-    async def judge(self, invariant: str, subject: str, look: Look) -> None:
-        """For what may change between two reads: it is violated if it looks wrong however often one looks.
+    async def confirm(self, invariant: str, subject: str, recheck: Confirmation) -> None:
+        """For rows that may change between two reads: violated only if every recheck says so.
 
-        The first pass looks once, since the second looks again at whatever it finds.
+        The first pass checks once, since the second pass checks again whatever it finds.
         """
-        wrong = await look()
+        wrong = await recheck()
         if self._before is not None and not self._before.suspected(invariant, subject):
             return
         for _ in range(limits.CHECK_LOOKS_MAX - 1 if self._before is not None else 0):
-            if wrong is None or self._looks_again == limits.CHECK_LOOKS_AGAIN_MAX:
+            if wrong is None or self._rechecks == limits.CHECK_LOOKS_AGAIN_MAX:
                 break
-            self._looks_again += 1
+            self._rechecks += 1
             await asyncio.sleep(self._pause_s)
-            wrong = await look()
+            wrong = await recheck()
         if wrong is not None:
             self.violated(invariant, subject, wrong)
 
@@ -107,10 +107,10 @@ class Findings:
             shown.append(StoredViolation(invariant=invariant, subject=subject, what=what, advice=advice))
 
     def suspected(self, invariant: str, subject: str) -> bool:
-        """Of too many to be remembered, each may have been among them: so many are no writes in flight."""
+        """If the suspects were too many to be kept, any subject counts as one: so many are no writes in flight."""
         return self.total > len(self.suspects) or (invariant, subject) in self.suspects
 
-    def report(self) -> Report:
+    def report(self) -> CheckReport:
         lines = [
             InvariantResult(
                 invariant=id,
@@ -119,11 +119,11 @@ class Findings:
                 statement=INVARIANTS[id].statement,
                 looked_at=looked_at,
                 violations=self._counts[id],
-                not_looked_at=self._unseen.get(id, ""),
+                not_looked_at=self._skipped.get(id, ""),
             )
-            for id, looked_at in self._looked.items()
+            for id, looked_at in self._examined.items()
         ]
-        return Report(
+        return CheckReport(
             rows=self.rows,
             lines=tuple(lines),
             violations=self.total,

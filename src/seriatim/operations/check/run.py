@@ -1,8 +1,8 @@
 """`seriatim check`: the invariants that stored data can show, over whatever engine keeps the data.
 
 It runs beside working servers, and rows are read at different times. The side that is written later is read first and
-the authority last, so a write in flight looks right; what still looks wrong is looked at once more, some seconds later,
-before it is reported. What may go or change between two reads is then read anew, several times if need be.
+the authority last, so a write in flight looks right; what still looks wrong is checked once more, some seconds later,
+before it is reported. Rows that may go or change between two reads are then read again, several times if need be.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from seriatim.domain import limits
 from seriatim.operations.check.chats import ChatCheck
 from seriatim.operations.check.events import EventCheck
-from seriatim.operations.check.findings import Findings, Report
+from seriatim.operations.check.findings import CheckReport, Findings
 from seriatim.operations.check.members import MemberCheck
 from seriatim.operations.check.people import PeopleCheck
 from seriatim.ports.inspection import StoredRecords, StoredRows
@@ -24,8 +24,8 @@ async def check(
     now_ms: Callable[[], int],
     recheck_s: float,
     progress: Callable[[int], None] = lambda count: None,
-) -> Report:
-    """Needs memory for a number per chat, however many messages there are. `progress` hears of rows looked at."""
+) -> CheckReport:
+    """Keeps two numbers per chat in memory, however many messages there are. `progress` gets the rows read so far."""
     first = await _pass(rows, records, Findings(progress), now_ms)
     if not first.total:
         return first.report()
@@ -36,7 +36,7 @@ async def check(
 
 
 async def _pass(rows: StoredRows, records: StoredRecords, findings: Findings, now_ms: Callable[[], int]) -> Findings:
-    # Events are written after messages, messages after chats and members, and these after their people.
+    # Events are written after messages, messages after chats and members, and these after their users.
     await EventCheck(rows, records, findings, now_ms).run()
     await ChatCheck(rows, findings, now_ms).run()
     await MemberCheck(rows, findings).run()

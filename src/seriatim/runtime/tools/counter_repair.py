@@ -6,7 +6,7 @@ from seriatim.domain import limits
 from seriatim.operations.counter_repair import CounterRepairer, Repair, RepairableLog, RepairRefused, highest_published
 from seriatim.ports.catalog import Roster
 from seriatim.ports.clock import Clock
-from seriatim.ports.event_trail import Trail
+from seriatim.ports.event_trail import EventTrail
 
 
 class RepairRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,7 +15,7 @@ class RepairRequest(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-async def repair(log: RepairableLog, roster: Roster, trail: Trail, clock: Clock, order: RepairRequest) -> Repair:
+async def repair(log: RepairableLog, roster: Roster, trail: EventTrail, clock: Clock, order: RepairRequest) -> Repair:
     """Raises `RepairRefused`, and what the engines raise; then nothing was changed, or it may be repeated."""
     if not (await roster.members(order.chat_id, timeout_s=limits.STORE_TIMEOUT_S)).user_ids:
         raise RepairRefused(f"{order.chat_id} has no members: check the id, a chat always has its owner")

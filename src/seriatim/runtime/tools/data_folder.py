@@ -18,7 +18,7 @@ from seriatim.engines.embedded.tools.inspection import EmbeddedInspection
 from seriatim.engines.embedded.tools.statistics import FolderStats, measure
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.code_sender import masked_phone
-from seriatim.operations.check.findings import Report
+from seriatim.operations.check.findings import CheckReport
 from seriatim.operations.check.run import check
 
 TABLES = tuple(rows.TABLES)
@@ -36,8 +36,8 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     bytes_after: int
 
 
-def check_stored(path: Path, *, recheck_s: float, progress: Progress) -> Report:
-    async def work(inspection: EmbeddedInspection) -> Report:
+def check_stored(path: Path, *, recheck_s: float, progress: Progress) -> CheckReport:
+    async def work(inspection: EmbeddedInspection) -> CheckReport:
         total = await inspection.estimated_rows()
         return await check(
             inspection,

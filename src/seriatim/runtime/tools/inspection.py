@@ -1,4 +1,4 @@
-"""For `seriatim check` of a deployment on DynamoDB and Kafka: one look at both, with nothing in hand to write with."""
+"""For `seriatim check` of a deployment on DynamoDB and Kafka: both are read, and neither is written."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -8,7 +8,7 @@ from seriatim.domain.errors import SeriatimError
 from seriatim.engines.dynamodb.inspection import DynamoInspection
 from seriatim.engines.dynamodb.table_reader import TableReader
 from seriatim.engines.inprocess.clock import SystemClock
-from seriatim.operations.check.findings import Report
+from seriatim.operations.check.findings import CheckReport
 from seriatim.operations.check.run import check
 from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.clock import Clock
@@ -18,17 +18,17 @@ from seriatim.runtime.tools.data_folder import InspectionError, Progress
 from seriatim.runtime.wiring.dynamodb import DynamoDbUrl, StoreUnreachable, dynamodb
 
 
-def check_shared(store: str, events: str | None, *, recheck_s: float, progress: Progress) -> Report:
-    """`store` and `events` are addresses as the settings have them; without `events` only the store is looked at.
+def check_shared(store: str, events: str | None, *, recheck_s: float, progress: Progress) -> CheckReport:
+    """`store` and `events` are addresses as the settings have them; without `events` only the store is read.
 
     Raises `InspectionError`.
     """
 
-    async def work() -> Report:
+    async def work() -> CheckReport:
         clock = SystemClock()
         async with shared_inspection(store, events, clock) as (rows, records):
             total = await rows.estimated_rows()
-            await records.topics()  # before the rows: if Kafka is away, the command fails at once
+            await records.topics()  # if Kafka is away, fail before the rows are read
             return await check(
                 rows, records, now_ms=clock.now_ms, recheck_s=recheck_s, progress=lambda done: progress(done, total)
             )

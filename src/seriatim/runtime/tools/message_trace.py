@@ -20,7 +20,7 @@ from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.operations.counter_repair import Repair
 from seriatim.operations.message_trace import Connections, MessageTrace, MessageTracer, Watermarks
 from seriatim.ports.directory import Registration
-from seriatim.ports.event_trail import Trail
+from seriatim.ports.event_trail import EventTrail
 from seriatim.ports.inspection import StoredRows
 from seriatim.runtime.config.settings import EMBEDDED, Settings
 from seriatim.runtime.server.health import FANOUT_GROUP
@@ -113,6 +113,6 @@ async def _repair_folder(settings: Settings, order: RepairRequest) -> Repair:
 
 
 def tracer(
-    rows: StoredRows, trail: Trail | None, watermarks: Watermarks, connections: Connections | None
+    rows: StoredRows, trail: EventTrail | None, watermarks: Watermarks, connections: Connections | None
 ) -> MessageTracer:
     return MessageTracer(rows, trail, watermarks, connections, group=FANOUT_GROUP)

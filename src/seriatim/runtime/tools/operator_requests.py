@@ -9,7 +9,7 @@ from seriatim.engines.embedded.catalog import EmbeddedRoster
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.engines.embedded.storage.folder import Folder
-from seriatim.engines.embedded.tools.event_trail import FolderTrail
+from seriatim.engines.embedded.tools.event_trail import EmbeddedEventTrail
 from seriatim.operations.counter_repair import Repair
 from seriatim.ports.clock import Clock
 from seriatim.ports.directory import Directory, Registration
@@ -51,4 +51,4 @@ class OperatorRequests:
 
 
 async def repair_in(folder: Folder, events: EmbeddedEventLog, clock: Clock, order: RepairRequest) -> Repair:
-    return await repair(EmbeddedMessageLog(folder), EmbeddedRoster(folder), FolderTrail(events), clock, order)
+    return await repair(EmbeddedMessageLog(folder), EmbeddedRoster(folder), EmbeddedEventTrail(events), clock, order)

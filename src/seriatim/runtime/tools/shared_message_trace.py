@@ -23,7 +23,7 @@ try:
     from seriatim.engines.dynamodb.table_reader import TableReader
     from seriatim.engines.dynamodb.transport.client import DynamoClient
     from seriatim.engines.kafka.cluster import Cluster
-    from seriatim.engines.kafka.event_trail import KafkaTrail
+    from seriatim.engines.kafka.event_trail import KafkaEventTrail
     from seriatim.engines.redis.address import RedisAddress
     from seriatim.engines.redis.client import RedisClient
     from seriatim.engines.redis.dial import RedisDialer
@@ -88,8 +88,8 @@ async def _connections(settings: Settings) -> AsyncIterator[Connections | None]:
         await client.close()
 
 
-def _trail(settings: Settings) -> KafkaTrail:
+def _trail(settings: Settings) -> KafkaEventTrail:
     try:
-        return KafkaTrail(Cluster.parse(settings.events))
+        return KafkaEventTrail(Cluster.parse(settings.events))
     except ValueError as error:
         raise InspectionError(str(error)) from error

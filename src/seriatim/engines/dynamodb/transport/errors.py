@@ -70,7 +70,7 @@ class DynamoError(Exception):
         self.code = code
 
 
-class _ErrorBody(msgspec.Struct, frozen=True):
+class _ErrorAnswer(msgspec.Struct, frozen=True):
     type: str = msgspec.field(name="__type", default="")
     message: str = ""
     capital_message: str = msgspec.field(name="Message", default="")  # DynamoDB spells it either way
@@ -82,7 +82,7 @@ class _ErrorBody(msgspec.Struct, frozen=True):
         return self.message or self.capital_message
 
 
-_decoder = msgspec.json.Decoder(_ErrorBody)
+_decoder = msgspec.json.Decoder(_ErrorAnswer)
 
 
 def error_of_response(operation: str, status: int, body: bytes) -> Exception:
@@ -90,7 +90,7 @@ def error_of_response(operation: str, status: int, body: bytes) -> Exception:
     try:
         error_body = _decoder.decode(body)
     except msgspec.MsgspecError:
-        error_body = _ErrorBody()
+        error_body = _ErrorAnswer()
     code = error_body.type.rpartition("#")[2]
     if code == "ConditionalCheckFailedException":
         return ConditionFailed(error_body.item)
@@ -132,7 +132,7 @@ def _error(status: int, code: str) -> ServiceUnavailable | InternalError:
     return InternalError("the store did not understand this server; the log says more")
 
 
-def _cancelled(operation: str, body: _ErrorBody) -> Exception:
+def _cancelled(operation: str, body: _ErrorAnswer) -> Exception:
     """Failed conditions come first: the caller acts on them, while a conflict only calls for another attempt."""
     codes = [reason.code for reason in body.reasons]
     if CONDITION_FAILED in codes:

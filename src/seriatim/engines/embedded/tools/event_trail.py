@@ -1,4 +1,4 @@
-"""`Trail` in a data folder: by a second look beside the server, or by the log itself where the folder is ours."""
+"""`EventTrail` in a data folder: by a second look beside the server, or by the log itself where the folder is ours."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -8,11 +8,11 @@ from seriatim.engines.embedded.event_log import EmbeddedEventLog, record_of
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.secondary import SecondaryStore
 from seriatim.ports.event_log import Partition, Record
-from seriatim.ports.event_trail import Trail
+from seriatim.ports.event_trail import EventTrail
 from seriatim.ports.message_log import Watermark
 
 
-class SecondaryEventTrail(Trail):
+class SecondaryEventTrail(EventTrail):
     def __init__(self, secondary: SecondaryStore) -> None:
         self._secondary = secondary
 
@@ -36,7 +36,7 @@ class SecondaryEventTrail(Trail):
         return {pair: Watermark(row.sequence, row.updated_at_ms) for pair, row in found.items() if row is not None}
 
 
-class FolderTrail(Trail):
+class EmbeddedEventTrail(EventTrail):
     """For whoever has the folder open."""
 
     def __init__(self, log: EmbeddedEventLog) -> None:

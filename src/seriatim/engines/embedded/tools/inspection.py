@@ -1,4 +1,4 @@
-"""`Inspection` of a data folder, through a `SecondaryStore`: between two refreshes every call shows the same moment."""
+"""`StoredRows` and `StoredRecords` of a data folder. Between two refreshes every call shows the same moment."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -14,10 +14,11 @@ from seriatim.ports.event_log import Partition, Record
 from seriatim.ports.inspection import (
     Counter,
     Filled,
-    Inspection,
     Pair,
     Phone,
     StoredKey,
+    StoredRecords,
+    StoredRows,
     StoredWatermark,
     UserChat,
     UserSession,
@@ -27,7 +28,7 @@ from seriatim.ports.message_log import ChatCounter, Key, Watermark
 Row = tuple[bytes, bytes]
 
 
-class EmbeddedInspection(Inspection):
+class EmbeddedInspection(StoredRows, StoredRecords):
     def __init__(self, secondary: SecondaryStore) -> None:
         self._secondary = secondary
         self._read = 0
@@ -50,7 +51,7 @@ class EmbeddedInspection(Inspection):
             yield Counter(chat_id, rows.COUNTER.decode(value).counter)
 
     async def chats_with_slots(self) -> AsyncIterator[str]:
-        """Leaps from chat to chat: their messages are not read."""
+        """Skips from chat to chat: their messages are not read."""
         start, end = rows.TABLES["messages"], rows.after(rows.TABLES["messages"])
         while (found := next(self._secondary.scan(start, end), None)) is not None:
             chat_id = rows.first_text(found[0])
