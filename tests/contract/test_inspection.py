@@ -13,7 +13,7 @@ from seriatim.domain.sharding import partition as partition_of
 from seriatim.ports.event_log import CHATS, MESSAGES, Event
 from seriatim.ports.inspection import Pair, Phone, StoredRecords, StoredRows, UserChat, UserSession
 from tests.contract.inspection_engines import ENGINES, Inspected
-from tests.unit.operations.stored_town import (
+from tests.unit.operations.populated_store import (
     ANN,
     BOB,
     CID,
@@ -35,11 +35,11 @@ NOBODY = "nobody"
 
 @pytest.fixture(params=list(ENGINES))
 async def inspected(request: pytest.FixtureRequest) -> AsyncIterator[Inspected]:
-    """A small town, and a look at it of this moment."""
-    async with ENGINES[request.param]() as (town, rows, log):
-        await town.populate()
+    """A populated store, and its rows and records as of this moment."""
+    async with ENGINES[request.param]() as (populated, rows, log):
+        await populated.populate()
         await rows.refresh()
-        yield town, rows, log
+        yield populated, rows, log
 
 
 async def every(rows: AsyncIterator[T]) -> list[T]:
@@ -50,10 +50,10 @@ async def every(rows: AsyncIterator[T]) -> list[T]:
 
 
 async def test_chats_their_members_and_counters_are_shown_once(inspected: Inspected) -> None:
-    town, rows, _ = inspected
+    populated, rows, _ = inspected
     chats = sorted(await every(rows.chats()), key=lambda chat: chat.chat_id)
     assert [(chat.chat_id, chat.member_count) for chat in chats] == [(DIRECT, 2), (EMPTY, 3), (GROUP, 3)]
-    assert chats[2] == await town.catalog.chat(GROUP, timeout_s=T_S)
+    assert chats[2] == await populated.catalog.chat(GROUP, timeout_s=T_S)
     members = {(row.chat_id, row.user_id): row for row in await every(rows.memberships())}
     belonging = [(GROUP, each) for each in PEOPLE] + [(EMPTY, each) for each in PEOPLE] + [(DIRECT, ANN), (DIRECT, BOB)]
     assert sorted(members) == sorted(belonging)
@@ -62,12 +62,12 @@ async def test_chats_their_members_and_counters_are_shown_once(inspected: Inspec
     assert sorted(await every(rows.user_chats()), key=str) == sorted(listed, key=str)
     assert await every(rows.pairs()) == [Pair(pair_key(ANN, BOB), DIRECT)]
     counters = {row.chat_id: row.counter for row in await every(rows.counters())}
-    assert counters == await town.log.counters([GROUP, DIRECT, EMPTY], timeout_s=T_S)
+    assert counters == await populated.log.counters([GROUP, DIRECT, EMPTY], timeout_s=T_S)
 
 
 async def test_messages_their_keys_and_watermarks_are_shown_once(inspected: Inspected) -> None:
-    town, rows, _ = inspected
-    stored = (await town.log.read(GROUP, after=0, limit=100, timeout_s=T_S)).slots
+    populated, rows, _ = inspected
+    stored = (await populated.log.read(GROUP, after=0, limit=100, timeout_s=T_S)).slots
     assert [filled.slot for filled in await every(rows.slots(GROUP))] == list(stored)
     assert [filled.sequence for filled in await every(rows.slots(GROUP, after=2))] == [3, 4, 5]
     assert sorted(await every(rows.chats_with_slots())) == [DIRECT, GROUP]
@@ -80,16 +80,16 @@ async def test_messages_their_keys_and_watermarks_are_shown_once(inspected: Insp
 
 
 async def test_people_their_phones_sessions_and_codes_are_shown_once(inspected: Inspected) -> None:
-    town, rows, _ = inspected
+    populated, rows, _ = inspected
     users = {user.user_id: user for user in await every(rows.users())}
-    assert users == await town.accounts.users(PEOPLE, timeout_s=T_S)
+    assert users == await populated.accounts.users(PEOPLE, timeout_s=T_S)
     phones = [Phone(phone_hash(PHONES[each]), each) for each in PEOPLE]
     assert sorted(await every(rows.phones()), key=str) == sorted(phones, key=str)
-    sessions = [await town.accounts.session(f"sess_{each}", timeout_s=T_S) for each in PEOPLE]
+    sessions = [await populated.accounts.session(f"sess_{each}", timeout_s=T_S) for each in PEOPLE]
     assert sorted(await every(rows.sessions()), key=str) == sorted(sessions, key=str)
     listed = [UserSession(each, f"sess_{each}") for each in PEOPLE]
     assert sorted(await every(rows.user_sessions()), key=str) == sorted(listed, key=str)
-    assert await every(rows.codes()) == [await town.accounts.code(phone_hash(PHONES[ANN]), timeout_s=T_S)]
+    assert await every(rows.codes()) == [await populated.accounts.code(phone_hash(PHONES[ANN]), timeout_s=T_S)]
 
 
 async def test_records_are_shown_by_partition_in_the_order_of_their_offsets(inspected: Inspected) -> None:
@@ -108,9 +108,9 @@ async def test_records_are_shown_by_partition_in_the_order_of_their_offsets(insp
 
 
 async def test_a_topic_of_many_records_is_shown_to_its_end_again_and_again(inspected: Inspected) -> None:
-    town, rows, log = inspected
+    populated, rows, log = inspected
     for key in ("chat_a", "chat_b", "chat_c"):
-        await town.events.append(CHATS, [Event(key=key, value=b"x" * 5000)] * 200, timeout_s=30)
+        await populated.events.append(CHATS, [Event(key=key, value=b"x" * 5000)] * 200, timeout_s=30)
     await rows.refresh()
     for _ in range(2):
         await log.topics()
@@ -118,8 +118,8 @@ async def test_a_topic_of_many_records_is_shown_to_its_end_again_and_again(inspe
 
 
 async def test_a_chat_of_more_than_a_megabyte_is_shown_to_its_end(inspected: Inspected) -> None:
-    town, rows, _ = inspected
-    await asyncio.gather(*(town.send(EMPTY, ANN, f"{number} {'x' * 4000}") for number in range(300)))
+    populated, rows, _ = inspected
+    await asyncio.gather(*(populated.send(EMPTY, ANN, f"{number} {'x' * 4000}") for number in range(300)))
     await rows.refresh()
     assert [filled.sequence for filled in await every(rows.slots(EMPTY))] == list(range(1, 301))
     keys = [row.client_message_id for row in await every(rows.keys())]
@@ -131,17 +131,17 @@ async def test_a_chat_of_more_than_a_megabyte_is_shown_to_its_end(inspected: Ins
 async def test_many_rows_of_every_kind_are_shown_once_and_those_that_belong_together_follow_each_other(
     inspected: Inspected,
 ) -> None:
-    town, rows, _ = inspected
-    now_ms = town.clock.now_ms()
+    populated, rows, _ = inspected
+    now_ms = populated.clock.now_ms()
     names = [f"user_{number:03}" for number in range(120)]
 
     async def come(number: int, name: str) -> None:
-        await town.accounts.add_user(user_of(name, now_ms, f"+49151{number:08}"), timeout_s=T_S)
+        await populated.accounts.add_user(user_of(name, now_ms, f"+49151{number:08}"), timeout_s=T_S)
         for device in ("laptop", "phone"):
             session = session_of(name, now_ms, session_id=f"sess_{device}_{name}", device_id=device)
-            await town.accounts.open_session(session, timeout_s=T_S)
+            await populated.accounts.open_session(session, timeout_s=T_S)
         group = chat_of(f"chat_{name}", ChatType.GROUP, now_ms, created_by=name)
-        await town.catalog.create_group(group, [ANN], now_ms=now_ms, timeout_s=T_S)
+        await populated.catalog.create_group(group, [ANN], now_ms=now_ms, timeout_s=T_S)
 
     for start in range(0, len(names), 20):
         await asyncio.gather(*(come(number, names[number]) for number in range(start, start + 20)))
@@ -202,9 +202,9 @@ async def test_what_is_not_there_is_not_shown(inspected: Inspected) -> None:
 
 
 async def test_the_newest_message_is_found_below_however_many_tombstones(inspected: Inspected) -> None:
-    town, rows, _ = inspected
+    populated, rows, _ = inspected
     for start in range(6, 126, 20):
-        sealing = [town.log.seal(GROUP, at, created_at="", timeout_s=T_S) for at in range(start, start + 20)]
+        sealing = [populated.log.seal(GROUP, at, created_at="", timeout_s=T_S) for at in range(start, start + 20)]
         await asyncio.gather(*sealing)
     await rows.refresh()
     newest = await rows.newest_message(GROUP, at_most=200)
@@ -218,10 +218,10 @@ async def test_the_newest_message_is_found_below_however_many_tombstones(inspect
 
 
 async def test_a_chat_is_listed_as_dirty_since_its_time_and_no_other(inspected: Inspected) -> None:
-    town, rows, _ = inspected
-    now_ms = town.clock.now_ms()
-    await town.log.allocate(EMPTY, 1, published_through=0, published_message=None, now_ms=now_ms, timeout_s=T_S)
-    await town.log.seal(EMPTY, 1, created_at="", timeout_s=T_S)  # an allocation may wait for what rests on it
+    populated, rows, _ = inspected
+    now_ms = populated.clock.now_ms()
+    await populated.log.allocate(EMPTY, 1, published_through=0, published_message=None, now_ms=now_ms, timeout_s=T_S)
+    await populated.log.seal(EMPTY, 1, created_at="", timeout_s=T_S)  # an allocation may wait for what rests on it
     await rows.refresh()
     assert await rows.is_listed_dirty(EMPTY, dirty_at_ms=now_ms)
     assert not await rows.is_listed_dirty(EMPTY, dirty_at_ms=now_ms - 1)
@@ -232,11 +232,11 @@ async def test_a_chat_is_listed_as_dirty_since_its_time_and_no_other(inspected: 
 
 
 async def test_after_a_refresh_all_that_was_committed_before_is_seen(inspected: Inspected) -> None:
-    town, rows, log = inspected
+    populated, rows, log = inspected
     await look_everywhere(rows, log)
-    await town.send(GROUP, ANN)
-    await town.catalog.leave(GROUP, CID, now_ms=town.clock.now_ms(), timeout_s=T_S)
-    await town.accounts.revoke(f"sess_{CID}", timeout_s=T_S)
+    await populated.send(GROUP, ANN)
+    await populated.catalog.leave(GROUP, CID, now_ms=populated.clock.now_ms(), timeout_s=T_S)
+    await populated.accounts.revoke(f"sess_{CID}", timeout_s=T_S)
     await rows.refresh()
     assert isinstance(await rows.slot(GROUP, 6), Message)
     assert await rows.membership(GROUP, CID) is None

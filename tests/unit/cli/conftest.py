@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.operations.stored_town import make_town
+from tests.unit.operations.populated_store import make_populated
 
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("town") / "data"
-    asyncio.run(make_town(path))
+    path = tmp_path_factory.mktemp("populated") / "data"
+    asyncio.run(make_populated(path))
     return path
 
 
 @pytest.fixture
-def town(pristine: Path, tmp_path: Path) -> Path:
+def populated(pristine: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(pristine, tmp_path / "data"))

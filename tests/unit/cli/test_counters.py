@@ -12,17 +12,17 @@ from seriatim.domain import limits
 from seriatim.engines.embedded.storage import rows
 from seriatim.engines.embedded.storage.disk import Disk
 from seriatim.operations.topics import PARTITIONS
-from tests.unit.operations import stored_town
-from tests.unit.operations.damages import Rows
-from tests.unit.operations.stored_town import ANN, BOB, GROUP, living_town, make_town
+from tests.unit.operations import populated_store
+from tests.unit.operations.populated_store import ANN, BOB, GROUP, embedded_store, make_populated
+from tests.unit.operations.violations import Rows
 
 
 @pytest.fixture
 def halted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stopped town with the topics of a server, whose group has lost its counter."""
-    monkeypatch.setattr(stored_town, "TOPICS", PARTITIONS)
+    """A populated store without a server, with all topics, whose group has lost its counter."""
+    monkeypatch.setattr(populated_store, "TOPICS", PARTITIONS)
     monkeypatch.setattr(limits, "RECOVERY_QUIET_S", 0.01)
-    asyncio.run(make_town(tmp_path / "data"))
+    asyncio.run(make_populated(tmp_path / "data"))
     disk = Disk(tmp_path / "data" / "store", create=False)
     Rows(disk).drop(rows.counter_key(GROUP))
     disk.close()
@@ -34,8 +34,8 @@ def run(data: Path, *arguments: str, chat: str = GROUP) -> Result:
 
 
 async def _next_sequence(data: Path) -> int:
-    async with living_town(data) as town:
-        return (await town.send(GROUP, ANN)).sequence
+    async with embedded_store(data) as populated:
+        return (await populated.send(GROUP, ANN)).sequence
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(halted: Path) -> None:

@@ -18,8 +18,8 @@ from seriatim.engines.embedded.storage.disk import Disk
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.ports.event_log import Partition
 from seriatim.runtime.tools.data_folder import TABLES
-from tests.unit.operations.damages import Rows
-from tests.unit.operations.stored_town import ANN, GROUP, PEOPLE, PHONES
+from tests.unit.operations.populated_store import ANN, GROUP, PEOPLE, PHONES
+from tests.unit.operations.violations import Rows
 
 CONTENT = "the secret text"
 DIGESTS = [refresh_digest(each) for each in (*PEOPLE, "000000")]
@@ -63,7 +63,7 @@ def test_contents_and_phones_are_shown_on_demand_and_secrets_not_even_then(prist
     assert [each for each in DIGESTS if each in everything.stdout] == []
 
 
-def test_a_dead_letter_and_a_record_that_is_no_event_hide_what_may_be_content(town: Path) -> None:
+def test_a_dead_letter_and_a_record_that_is_no_event_hide_what_may_be_content(populated: Path) -> None:
     dead_letter: dict[str, object] = {
         "dlq_metadata": {},
         "original_record": {"key": None, "value": "VE9QU0VDUkVU", "headers": []},
@@ -74,11 +74,11 @@ def test_a_dead_letter_and_a_record_that_is_no_event_hide_what_may_be_content(to
             event = rows.EVENT.encode(rows.EventRow(b"chat_x", value, (), 0))
             raw.put(rows.event_key(Partition(topic, 0), 99), event)
 
-    disk = Disk(town / "store", create=False)
+    disk = Disk(populated / "store", create=False)
     put(Rows(disk))
     disk.close()
-    hidden = run(town, "show", "events", "--limit", "1000").stdout
-    open_ = run(town, "show", "events", "--limit", "1000", "--content").stdout
+    hidden = run(populated, "show", "events", "--limit", "1000").stdout
+    open_ = run(populated, "show", "events", "--limit", "1000", "--content").stdout
     assert ("TOPSECRET" in hidden, "VE9QU0VDUkVU" in hidden) == (False, False)
     assert ("TOPSECRET" in open_, "VE9QU0VDUkVU" in open_) == (True, True)
 
@@ -126,12 +126,12 @@ def test_what_cannot_be_shown_is_refused_in_one_line(pristine: Path, arguments: 
     assert told in result.stderr
 
 
-def test_a_name_with_control_characters_does_not_command_the_terminal(town: Path) -> None:
-    disk = Disk(town / "store", create=False)
+def test_a_name_with_control_characters_does_not_command_the_terminal(populated: Path) -> None:
+    disk = Disk(populated / "store", create=False)
     raw = Rows(disk)
     raw.put(rows.chat_key("x"), raw.raw(rows.chat_key(GROUP)).replace(b"\xaachat_group", b"\xaa\x1b[31m evil"))
     disk.close()
-    output = run(town, "show", "chats").stdout
+    output = run(populated, "show", "chats").stdout
     assert "evil" in output
     assert "\x1b" not in output
 
@@ -172,40 +172,40 @@ def test_the_stats_count_every_table_the_largest_chats_and_the_log(pristine: Pat
     assert "largest chats" in text
 
 
-def test_the_stats_tell_what_retention_removed_and_what_a_group_has_not_handled(town: Path) -> None:
-    disk = Disk(town / "store", create=False)
+def test_the_stats_tell_what_retention_removed_and_what_a_group_has_not_handled(populated: Path) -> None:
+    disk = Disk(populated / "store", create=False)
     raw = Rows(disk)
     first = next(iter(raw.events_of("messages.persisted", GROUP)))
     partition = Partition("messages.persisted", int.from_bytes(first[-12:-8], "big"))
     raw.drop(first)
     raw.put(rows.offset_key("fanout-workers", partition), rows.NUMBER.encode(3))
     disk.close()
-    topics = {each["topic"]: each for each in json.loads(run(town, "stats", "--json").stdout)["topics"]}
+    topics = {each["topic"]: each for each in json.loads(run(populated, "stats", "--json").stdout)["topics"]}
     assert topics["messages.persisted"]["kept"] == 9
     assert topics["messages.persisted"]["lag"] == {"fanout-workers": 7}
     assert topics["chats.created"]["lag"] == {}
 
 
-def test_compacting_frees_what_was_deleted_and_keeps_the_rest(town: Path) -> None:
-    disk = Disk(town / "store", create=False)
+def test_compacting_frees_what_was_deleted_and_keeps_the_rest(populated: Path) -> None:
+    disk = Disk(populated / "store", create=False)
     for number in range(200):
         disk.write({b"Y%03d" % number: number.to_bytes(2, "big") * 5000})
     disk.close()
-    disk = Disk(town / "store", create=False)
+    disk = Disk(populated / "store", create=False)
     for number in range(200):
         disk.write({b"Y%03d" % number: None})
     disk.close()
-    before = row_counts(town)
-    answer = json.loads(run(town, "compact", "--json").stdout)
+    before = row_counts(populated)
+    answer = json.loads(run(populated, "compact", "--json").stdout)
     assert answer["bytes_freed"] == answer["bytes_before"] - answer["bytes_after"] > 0
-    assert row_counts(town) == before
-    assert "Nothing to free" in run(town, "compact").stdout
+    assert row_counts(populated) == before
+    assert "Nothing to free" in run(populated, "compact").stdout
 
 
-def test_a_folder_in_use_is_not_compacted_and_told_why(town: Path) -> None:
-    folder = Folder.open(town)
+def test_a_folder_in_use_is_not_compacted_and_told_why(populated: Path) -> None:
+    folder = Folder.open(populated)
     try:
-        result = run(town, "compact")
+        result = run(populated, "compact")
     finally:
         asyncio.run(folder.close())
     assert result.exit_code == 2

@@ -1,4 +1,4 @@
-"""A small town as real engines and a real Ingest store it: people, a group, a direct chat, messages, acks."""
+"""A small store, written by real engines and a real Ingest: users, a group, a direct chat, messages, acks."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -33,7 +33,7 @@ GROUP, DIRECT, EMPTY = "chat_group", "chat_direct", "chat_empty"
 T_S = 5.0
 
 
-class Town:
+class PopulatedStore:
     """Open engines, and an ingest on them."""
 
     def __init__(self, log: MessageLog, catalog: Catalog, accounts: Accounts, events: EventWriter) -> None:
@@ -86,7 +86,7 @@ class Town:
         return outcome
 
 
-class FolderTown(Town):
+class PopulatedFolder(PopulatedStore):
     def __init__(self, folder: Folder, events: EmbeddedEventLog) -> None:
         writer = EmbeddedEventWriter(events, SystemClock())
         super().__init__(EmbeddedMessageLog(folder), EmbeddedCatalog(folder), EmbeddedAccounts(folder), writer)
@@ -94,20 +94,20 @@ class FolderTown(Town):
 
 
 @asynccontextmanager
-async def living_town(path: Path) -> AsyncIterator[FolderTown]:
+async def embedded_store(path: Path) -> AsyncIterator[PopulatedFolder]:
     folder = Folder.open(path)
-    town = FolderTown(folder, await EmbeddedEventLog.open(folder, TOPICS))
+    populated = PopulatedFolder(folder, await EmbeddedEventLog.open(folder, TOPICS))
     try:
-        yield town
+        yield populated
     finally:
-        await town.ingest.drain()
+        await populated.ingest.drain()
         await folder.close()
 
 
-async def make_town(path: Path, messages: int = 5) -> None:
-    """A town whose server has stopped."""
-    async with living_town(path) as town:
-        await town.populate(messages)
+async def make_populated(path: Path, messages: int = 5) -> None:
+    """A populated folder whose server has stopped."""
+    async with embedded_store(path) as populated:
+        await populated.populate(messages)
 
 
 def user_of(user_id: str, now_ms: int, phone_number: str) -> User:

@@ -1,4 +1,4 @@
-"""The town on engines that servers share: a real DynamoDB Local and a real Kafka, with rows that anybody may damage."""
+"""A populated store on the engines that servers share: a real DynamoDB Local and a real Kafka."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -17,13 +17,13 @@ from seriatim.engines.kafka.inspection import KafkaInspection
 from seriatim.engines.kafka.producer import Producer
 from tests.support.real_dynamodb import ANYBODY, PATIENCE_S, PREFIX, CarefulClient, client_with_tables
 from tests.support.real_kafka import RawKafka, real_kafka
-from tests.unit.operations.stored_town import TOPICS, Town
+from tests.unit.operations.populated_store import TOPICS, PopulatedStore
 from tools.engines.dynamodb import REGION
 
 Attributes = dict[str, dict[str, object]]
 
 
-class SharedTown(Town):
+class PopulatedSharedStore(PopulatedStore):
     def __init__(self, client: CarefulClient, raw: RawKafka, producer: Producer) -> None:
         store = client.store()
         super().__init__(
@@ -92,18 +92,18 @@ def _attributes(values: Mapping[str, object]) -> Attributes:
 
 
 @asynccontextmanager
-async def shared_town() -> AsyncIterator[SharedTown]:
+async def shared_store() -> AsyncIterator[PopulatedSharedStore]:
     client = await client_with_tables()
     raw = RawKafka(real_kafka(), TOPICS)
     await raw.create_topics()
-    producer = Producer(raw.cluster, TOPICS, "town")
-    town = SharedTown(client, raw, producer)
+    producer = Producer(raw.cluster, TOPICS, "populated")
+    populated = PopulatedSharedStore(client, raw, producer)
     try:
-        yield town
+        yield populated
     finally:
-        await town.ingest.drain()
+        await populated.ingest.drain()
         await producer.close()
         await raw.close()
         await client.empty()
-        await town.looking.close()
+        await populated.looking.close()
         await client.close()
