@@ -1,7 +1,7 @@
 # Seriatim: every task starts here. `make` alone lists them. ARGS="..." is handed through to what a target runs.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check simulate golden mutate bench engines faults deploy-files spec docs clean
+.PHONY: help setup run test soak check simulate golden mutate bench engines faults deploy-files spec docs clean
 
 VENV  := .venv
 BIN   := $(VENV)/bin
@@ -22,6 +22,10 @@ test: $(READY) ## Run the tests, e.g. make test ARGS="-k pipeline -n 0"
 	@# The real engines are downloaded once. What cannot be had here is named at the end of the run; in CI it fails.
 	@$(BIN)/python -m tools.engines install || true
 	@$(BIN)/pytest $(ARGS)
+
+soak: $(READY) ## Run the tests that repeat themselves in their long form: more examples, seeds, rounds and faults
+	@$(BIN)/python -m tools.engines install || true
+	@TEST_SOAK=on $(BIN)/pytest --timeout 1800 $$(grep -rl --include='*.py' 'tests\.support\.soak' tests | grep -v '/faults/') tests/system/faults $(ARGS)
 
 check: $(READY) ## Check formatting, lint, types, import rules and schemas of events
 	@echo '== format: ruff format --check' && $(BIN)/ruff format --check .

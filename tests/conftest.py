@@ -1,7 +1,6 @@
 """The order of a run, and its last words: which engines were missing, and how many tests therefore said nothing."""
 
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
 import pytest
 from _pytest.terminal import TerminalReporter
@@ -12,13 +11,16 @@ from tests.support.real_engines import TITLE, not_run
 pytest_plugins = ("tests.support.resource_leaks", "tests.support.virtual_time")
 
 # Each of these runs a whole deployment on real engines. Two at once on two cores would disturb each other.
-DEPLOYMENTS = ("test_faults_", "test_misrouted.", "test_roles.")
+DEPLOYMENTS = ("tests/system/faults/", "tests/system/test_misrouted.", "tests/system/test_roles.")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What must stay on one worker takes longest, so it begins first; all else keeps its random order."""
-    items.sort(key=lambda item: _scope(item.nodeid) != "deployments")
+    """What must stay on one worker takes longest, so it begins first; all else keeps its random order.
+
+    Tests of one deployment stay together, so that it ends before the next one begins.
+    """
+    items.sort(key=lambda item: next((n for n, each in enumerate(DEPLOYMENTS) if item.nodeid.startswith(each)), 99))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -34,7 +36,7 @@ class OneDeploymentAtATime(LoadScopeScheduling):  # type: ignore[misc]
 
 def _scope(nodeid: str) -> str:
     path = nodeid.split("::", 1)[0]
-    return "deployments" if path.startswith("tests/system/") and Path(path).name.startswith(DEPLOYMENTS) else path
+    return "deployments" if path.startswith(DEPLOYMENTS) else path
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

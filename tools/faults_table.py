@@ -14,13 +14,13 @@ from pathlib import Path
 
 import msgspec
 
-from tests.system.fault_list import Fault, all_faults
+from tests.system.faults.fault_list import Fault, all_faults
 from tests.system.scenario_list import SCENARIOS, Scenario
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "faults.md"
 REPORT = "SERIATIM_FAULTS_REPORT"
-TESTS = ("engines", "roles", "network")
+TESTS = "tests/system/faults"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,11 +53,10 @@ def main() -> None:
 def _run() -> str:
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "rows.jsonl"
-        tests = [f"tests/system/test_faults_{each}.py" for each in TESTS]
         ended = subprocess.run(
             # One after the other: a second deployment on the same cores would be measured, too.
-            (sys.executable, "-m", "pytest", "-n", "0", "-p", "no:randomly", *tests),
-            env={**os.environ, REPORT: str(report)},
+            (sys.executable, "-m", "pytest", "-n", "0", "-p", "no:randomly", TESTS),
+            env={**os.environ, REPORT: str(report), "TEST_SOAK": "on"},
             cwd=ROOT,
             check=False,
         )

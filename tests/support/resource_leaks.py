@@ -17,7 +17,8 @@ from contextlib import contextmanager
 import pytest
 
 THREAD_ENDS_S = 5.0  # a thread that was asked to end may need a moment on a busy machine
-LASTING_THREADS = ("engines",)  # starts real engines, for all tests of a process
+# One starts real engines, for all tests of a process; one runs the proxies of the fault tests, for all their modules.
+LASTING_THREADS = ("engines", "proxies")
 
 
 def pytest_collection_finish() -> None:

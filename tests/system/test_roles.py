@@ -18,9 +18,9 @@ from seriatim.ports.event_log import MESSAGES
 from tests.support.real_redis import real_redis
 from tests.system.deployment import Deployment, Process, deployed
 from tests.system.devices import Device, Lost, signed_in
+from tests.system.faults.write_load import RetryingDevice, WriteLoad
 from tests.system.server_process import WAIT_S, until
 from tests.system.users import User
-from tests.system.write_load import RetryingDevice, WriteLoad
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "two_gateways.py"
 USERS = 6

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.fault_list import all_faults
+from tests.system.faults.fault_list import all_faults
 from tests.system.scenario_list import SCENARIOS
 from tools.faults_table import PAGE, Row, scenario_table, written
 

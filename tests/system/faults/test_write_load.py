@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from tests.system.faults.write_load import RetryingDevice, WriteLoad
 from tests.system.users import Json, User
-from tests.system.write_load import RetryingDevice, WriteLoad
 
 TALK, EARLIER = "chat_of_this_talk", "chat_of_an_earlier_talk"
 

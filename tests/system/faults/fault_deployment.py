@@ -5,21 +5,24 @@ import copy
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 
 from seriatim.domain import limits
 from seriatim.engines.grpc.durability import rendezvous
 from tests.support.real_engines import real_engines
+from tests.support.soak import SOAK
 from tests.system.deployment import Deployment, deployed, engines_at
-from tests.system.fault_list import Fault
-from tests.system.fault_run import FaultRun, RestPoller
-from tests.system.network_proxies import NetworkProxies, ProxiedDynamoDB
+from tests.system.faults.fault_list import Fault
+from tests.system.faults.fault_run import FaultRun, RestPoller
+from tests.system.faults.network_proxies import NetworkProxies, ProxiedDynamoDB, ProxiedKafka, extra_gateway
+from tests.system.faults.write_load import RetryingDevice, WriteLoad
 from tests.system.server_process import COMMAND, WAIT_S, clean_environment
 from tests.system.users import Endpoint, User
-from tests.system.write_load import RetryingDevice, WriteLoad
-from tools.engines.engines import Engines
+from tools.engines.dynamodb import DynamoDB
+from tools.engines.kafka import Kafka
 from tools.engines.ports import HOST
+from tools.engines.redis import Redis
 
 USERS = 8
 SILENT = 2  # of them, one at each gateway
@@ -33,13 +36,27 @@ CHATS_TRIED_MAX = 50
 class FaultDeployment:
     """`gateways`: where users connect, by turns."""
 
-    def __init__(self, folder: Path, deployment: Deployment, gateways: Sequence[Endpoint]) -> None:
-        self.cluster = deployment
+    def __init__(
+        self,
+        folder: Path,
+        cluster: Deployment,
+        gateways: Sequence[Endpoint],
+        *,
+        proxies: NetworkProxies,
+        dynamodb: ProxiedDynamoDB,
+        kafka: Kafka,
+        redis: Redis,
+    ) -> None:
+        self.cluster = cluster
+        self.proxies = proxies
+        self.dynamodb = dynamodb
+        self.kafka = kafka
+        self.redis = redis
         self._folder = folder
         self._gateways = gateways
         with ThreadPoolExecutor(USERS) as hands:
             numbers = [f"+49151{each:08d}" for each in range(USERS)]
-            self.users = list(hands.map(lambda number: User(deployment.api, number), numbers))
+            self.users = list(hands.map(lambda number: User(cluster.api, number), numbers))
 
     @asynccontextmanager
     async def under_load(self, fault: Fault) -> AsyncIterator[FaultRun]:
@@ -60,7 +77,8 @@ class FaultDeployment:
             await run.until_recovered()
         await load.check_agreement()
         assert max((took for each in devices for took in each.refused_after), default=0.0) < REFUSED_S
-        await asyncio.to_thread(self._check)
+        if SOAK:  # otherwise once, after all faults: what is wrong in a store stays wrong
+            await asyncio.to_thread(self.check_stores)
         assert sum(each.metric("fanout_dlq_rate_total") for each in self.cluster.fanouts) == 0
         run.report(fault)
 
@@ -89,7 +107,7 @@ class FaultDeployment:
         first = number % len(self._gateways)
         return [*self._gateways[first:], *self._gateways[:first]]
 
-    def _check(self) -> None:
+    def check_stores(self) -> None:
         """`seriatim check` finds nothing in the real stores."""
         done = subprocess.run(
             (*COMMAND, "check", "--recheck-seconds", "1"),
@@ -103,17 +121,45 @@ class FaultDeployment:
 
 
 @contextmanager
-def deploy_for_faults(folder: Path) -> Iterator[tuple[FaultDeployment, Engines, ProxiedDynamoDB]]:
-    """Two of each role on engines that nobody else uses. DynamoDB is ended and started by what comes last."""
-    with real_engines():
-        engines = Engines.started(folder)
-        engines.__enter__()
-    try:
-        with NetworkProxies() as proxies:
-            line = proxies.add("dynamodb", engines.dynamodb.port)
-            at = engines_at(f"http://{HOST}:{line.port}", engines.kafka_bootstrap, engines.redis_url)
-            with deployed(folder, "--apis", "2", engines=at) as deployment:
-                fault_deployment = FaultDeployment(folder, deployment, deployment.gateways)
-                yield fault_deployment, engines, ProxiedDynamoDB(engines.dynamodb, proxies, "dynamodb")
-    finally:
-        engines.__exit__()
+def deploy_for_faults(folder: Path) -> Iterator[FaultDeployment]:
+    """Two of each role on engines of their own. Every route between two processes has a proxy.
+
+    The third gateway is the one whose route to the ingest processes has proxies, too.
+    """
+    with ExitStack() as opened:
+        proxies = opened.enter_context(NetworkProxies())
+        to_kafka = proxies.add("all_kafka")
+        with real_engines():
+            dynamodb = opened.enter_context(DynamoDB.started(folder / "dynamodb"))
+            redis = opened.enter_context(Redis.started(folder / "redis"))
+            kafka = ProxiedKafka(folder / "kafka", to_kafka)
+            opened.callback(kafka.kill)
+            kafka.start()
+        to_kafka.target_port = kafka.port
+        at = engines_at(
+            f"http://{HOST}:{proxies.add('all_dynamodb', dynamodb.port).port}",
+            kafka.bootstrap,
+            f"redis://{HOST}:{proxies.add('all_redis', redis.port).port}",
+        )
+        cluster = opened.enter_context(deployed(folder, "--apis", "2", engines=at))
+        ingests = [f"{HOST}:{proxies.add('gateway_ingest', each.rpc_port).port}" for each in cluster.ingests]
+        third = opened.enter_context(extra_gateway(folder, at, ingests))
+        first = ProxiedGateway(proxies.add("client_gateway", cluster.gateways[0].port).port)
+        yield FaultDeployment(
+            folder,
+            cluster,
+            [first, cluster.gateways[1], third],
+            proxies=proxies,
+            dynamodb=ProxiedDynamoDB(dynamodb, proxies, "all_dynamodb"),
+            kafka=kafka,
+            redis=redis,
+        )
+
+
+class ProxiedGateway:
+    """Where a client finds a gateway: at the proxy of a route."""
+
+    host = HOST
+
+    def __init__(self, port: int) -> None:
+        self.port = port

@@ -2,17 +2,15 @@
 
 import asyncio
 import signal
-from collections.abc import Iterator
 
 import pytest
 
 from seriatim.domain import limits
-from tests.system.concurrent_writers import REFUSED_S, ConcurrentWriters
 from tests.system.deployment import Process
-from tests.system.fault_deployment import FaultDeployment, deploy_for_faults
-from tests.system.fault_list import CONCURRENT, KILLED, PAUSED, RESTARTED
-from tests.system.fault_run import FaultRun
-from tests.system.network_proxies import ProxiedDynamoDB
+from tests.system.faults.concurrent_writers import REFUSED_S, ConcurrentWriters
+from tests.system.faults.fault_deployment import FaultDeployment
+from tests.system.faults.fault_list import CONCURRENT, KILLED, PAUSED, RESTARTED
+from tests.system.faults.fault_run import FaultRun
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -25,22 +23,6 @@ PAUSED_S = {
     "api": 3.0,
 }
 CONCURRENT_PAUSED_S = 8.0
-
-
-@pytest.fixture(scope="module")
-def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[FaultDeployment, ProxiedDynamoDB]]:
-    with deploy_for_faults(tmp_path_factory.mktemp("faults")) as (fault_deployment, _, dynamodb):
-        yield fault_deployment, dynamodb
-
-
-@pytest.fixture
-def fault_deployment(everything: tuple[FaultDeployment, ProxiedDynamoDB]) -> FaultDeployment:
-    return everything[0]
-
-
-@pytest.fixture
-def dynamodb(everything: tuple[FaultDeployment, ProxiedDynamoDB]) -> ProxiedDynamoDB:
-    return everything[1]
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -122,9 +104,7 @@ async def test_b2_an_ingest_that_stands_still_for_8_seconds_refuses_no_chat_of_t
     assert writers.bystanders_refused_s() <= REFUSED_S, writers.bystander_refusals
 
 
-async def test_b2_one_reset_of_one_lookup_refuses_nothing(
-    fault_deployment: FaultDeployment, dynamodb: ProxiedDynamoDB
-) -> None:
+async def test_b2_one_reset_of_one_lookup_refuses_nothing(fault_deployment: FaultDeployment) -> None:
     broken = fault_deployment.cluster.ingests[0]
     async with (
         fault_deployment.under_load(CONCURRENT["reset"]) as run,
@@ -134,7 +114,7 @@ async def test_b2_one_reset_of_one_lookup_refuses_nothing(
         try:
             await writers.all_pending()
             run.mark_begin()
-            was_reset = dynamodb.reset_one(b"BatchGetItem", writers.chat_id.encode())
+            was_reset = fault_deployment.dynamodb.reset_one(b"BatchGetItem", writers.chat_id.encode())
         finally:
             broken.signal(signal.SIGCONT)
         await run.load.until(was_reset, "a lookup of the writers is reset")

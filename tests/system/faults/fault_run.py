@@ -12,9 +12,9 @@ from http.client import HTTPException
 from pathlib import Path
 
 from tests.system.deployment import Deployment, Process
-from tests.system.fault_list import Fault
+from tests.system.faults.fault_list import Fault
+from tests.system.faults.write_load import PATIENCE_S, POLL_S, Moment, WriteLoad
 from tests.system.users import User
-from tests.system.write_load import PATIENCE_S, POLL_S, Moment, WriteLoad
 
 REPORT = "SERIATIM_FAULTS_REPORT"
 REST_PACE_S = 0.25
