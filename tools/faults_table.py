@@ -87,7 +87,7 @@ def _line(fault: Fault, rows: Sequence[Row]) -> str:
     """The median of each time, when there were several runs."""
     errors = _most(row.errors for row in rows)
     rest = _most(row.rest_errors for row in rows)
-    seen = [f"told: {', '.join(errors)}" if errors else "nobody is told anything"]
+    seen = [f"errors: {', '.join(errors)}" if errors else "no error"]
     seen += [f"REST: {', '.join(rest)}"] if rest else []
     seen.append(f"longest wait for an ack {_median(row.longest_wait_s for row in rows)}")
     times = {

@@ -30,7 +30,7 @@ _UNSURE = (
     "everything that was acknowledged; a refused message is stored once or not at all, its repetition is recognised"
 )
 _NOT_REDIS = (
-    "everything: registrations are made anew, counters of rate limits begin again, revocations are asked of DynamoDB"
+    "everything: registrations are written again, counters of rate limits begin again, revocations are read from DynamoDB"
 )
 _NOTHING_THERE = "everything: it keeps nothing of its own"
 
@@ -58,13 +58,13 @@ ENGINE_KILLED = _named(
     ),
     Kafka=(
         "sends wait up to 5 s, then are refused; after five failed calls an ingest's breaker refuses for 30 s more",
-        _UNSURE + "; what was stored and not yet published is published without anybody's help",
+        _UNSURE + "; what was stored and not yet published is published by the reconciler",
     ),
-    Redis=("no error: new messages come when it is back, and newcomers wait with connecting", _NOT_REDIS),
+    Redis=("no error: new messages come when it is back, and new connections wait", _NOT_REDIS),
 )
 ENGINE_PAUSED = _named(
     "",
-    "stands still for 6 s (SIGSTOP)",
+    "hangs for 6 s (SIGSTOP)",
     DynamoDB=("sends and REST wait for their timeouts, then are refused; the breaker opens as after a kill", _UNSURE),
     Kafka=(
         "sends wait up to 5 s, then are refused; five failed calls would open the breaker, as after a kill",
@@ -80,8 +80,8 @@ ENGINE_RESTARTED = _named(
     Redis=("as after a kill: it comes back empty", _NOT_REDIS),
 )
 FLUSHED = Fault(
-    "Redis forgets everything (`FLUSHALL`) while all connections stand",
-    "no error; who only reads sees new messages late, until the gateway registers everybody anew (each 24 to 30 s)",
+    "Redis forgets everything (`FLUSHALL`) while all connections stay open",
+    "no error; users who only read see new messages late, until the gateway registers all connections again (every 24 to 30 s)",
     _NOT_REDIS,
 )
 
@@ -93,26 +93,26 @@ KILLED = _named(
     gateway=("its clients lose their connection, connect to the other one, sync, and repeat what is open", _UNSURE),
     ingest=("sends under way there are refused at once; the repetition goes to the other one", _UNSURE),
     fanout=(
-        "who only reads sees new messages of its partitions when Kafka has missed it for 30 s; who writes, at once",
+        "users who only read see new messages of its partitions when Kafka has missed it for 30 s; users who write, at once",
         _NOTHING_THERE,
     ),
     api=("REST does not answer there until it is started again; the other one does, and chats go on", _ALL),
 )
 PAUSED = _named(
     "one ",
-    "stands still (SIGSTOP)",
+    "hangs (SIGSTOP)",
     gateway=("after 10 s without an answer its clients connect to the other one", _UNSURE),
     ingest=(
         "sends of its chats are refused after 3 s of silence; the repetition goes to the other one",
-        _UNSURE + "; what it finds when it wakes is too late, and is not stored",
+        _UNSURE + "; drafts that it finds when it wakes are too late, and are not stored",
     ),
-    fanout=("new messages of its partitions come when it wakes, to those who only read", _NOTHING_THERE),
+    fanout=("new messages of its partitions come when it wakes, for users who only read", _NOTHING_THERE),
     api=("REST answers there when it wakes; the other one does meanwhile, and chats go on", _ALL),
 )
 RESTARTED = _named(
     "one ",
     "is restarted (SIGTERM)",
-    gateway=("its clients are told to connect elsewhere, and do", _ALL),
+    gateway=("its clients get `server_shutdown` and connect elsewhere", _ALL),
     ingest=("nothing: its chats move to the other one, in order", _ALL),
     fanout=("nothing, or a short delay while its partitions move", _NOTHING_THERE),
     api=("requests under way are answered, new ones by the other one; chats go on", _ALL),
@@ -126,13 +126,13 @@ CONCURRENT = {
         _UNSURE,
     ),
     "still": Fault(
-        "one ingest stands still for 8 s (SIGSTOP) under 40 writers",
+        "one ingest hangs for 8 s (SIGSTOP) under 40 writers",
         "sends of its chats are refused after 3 s of silence, then go to the other one, whose chats notice nothing",
         _UNSURE,
     ),
     "reset": Fault(
         "the connection of one call to DynamoDB is reset under 40 writers",
-        "nothing: a read without an answer is asked once more",
+        "nothing: a read without an answer is retried once",
         _ALL,
     ),
 }
@@ -143,9 +143,9 @@ CUT = _named(
     "the line between ",
     "is cut for 2 s",
     all_dynamodb=("as if DynamoDB was killed", _UNSURE),
-    all_kafka=("sends wait until it is mended", _ALL),
-    all_redis=("no error: new messages come when it is mended", _ALL),
-    gateway_ingest=("what was under way is refused, the next sends wait until it is mended", _UNSURE),
+    all_kafka=("sends wait until it is repaired", _ALL),
+    all_redis=("no error: new messages come when it is repaired", _ALL),
+    gateway_ingest=("what was under way is refused, the next sends wait until it is repaired", _UNSURE),
     client_gateway=("clients connect by another gateway, sync, and repeat what is open", _UNSURE),
 )
 SLOW = _named(
