@@ -30,7 +30,8 @@ _UNSURE = (
     "everything that was acknowledged; a refused message is stored once or not at all, its repetition is recognised"
 )
 _NOT_REDIS = (
-    "everything: registrations are written again, counters of rate limits begin again, revocations are read from DynamoDB"
+    "everything: registrations are written again, counters of rate limits begin again, "
+    "revocations are read from DynamoDB"
 )
 _NOTHING_THERE = "everything: it keeps nothing of its own"
 
@@ -81,7 +82,8 @@ ENGINE_RESTARTED = _named(
 )
 FLUSHED = Fault(
     "Redis forgets everything (`FLUSHALL`) while all connections stay open",
-    "no error; users who only read see new messages late, until the gateway registers all connections again (every 24 to 30 s)",
+    "no error; users who only read see new messages late, until the gateway registers all connections again "
+    "(every 24 to 30 s)",
     _NOT_REDIS,
 )
 
@@ -93,7 +95,8 @@ KILLED = _named(
     gateway=("its clients lose their connection, connect to the other one, sync, and repeat what is open", _UNSURE),
     ingest=("sends under way there are refused at once; the repetition goes to the other one", _UNSURE),
     fanout=(
-        "users who only read see new messages of its partitions when Kafka has missed it for 30 s; users who write, at once",
+        "users who only read see new messages of its partitions when Kafka has missed it for 30 s; "
+        "users who write, at once",
         _NOTHING_THERE,
     ),
     api=("REST does not answer there until it is started again; the other one does, and chats go on", _ALL),

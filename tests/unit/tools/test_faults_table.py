@@ -62,7 +62,7 @@ def test_a_table_is_written_between_its_marks_with_medians_of_all_runs() -> None
     assert "yesterday" not in page
     line = next(each for each in page.splitlines() if faults[0].name in each)
     assert "first ack 2.0 s<br>everyone writes 2.0 s<br>first delivery at once" in line
-    assert "*told: `SERVICE_UNAVAILABLE`, connection lost; REST: `503`; longest wait for an ack 30.0 s*" in line
+    assert "*errors: `SERVICE_UNAVAILABLE`, connection lost; REST: `503`; longest wait for an ack 30.0 s*" in line
 
 
 def test_a_fault_that_was_not_measured_leaves_the_page_alone() -> None:
