@@ -95,8 +95,10 @@ KILLED = _named(
     gateway=("its clients lose their connection, connect to the other one, sync, and repeat what is open", _UNSURE),
     ingest=("sends under way there are refused at once; the repetition goes to the other one", _UNSURE),
     fanout=(
-        "users who only read see new messages of its partitions when Kafka has missed it for 30 s; "
-        "users who write, at once",
+        (
+            "users who only read see new messages of its partitions when Kafka has missed it for 30 s; "
+            "users who write, at once"
+        ),
         _NOTHING_THERE,
     ),
     api=("REST does not answer there until it is started again; the other one does, and chats go on", _ALL),
