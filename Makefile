@@ -56,9 +56,10 @@ engines: $(READY) ## Start real Redis, Kafka and DynamoDB Local until Ctrl-C, or
 deploy-files: $(READY) ## Write Terraform, policies and the figures about sizing anew, from the code
 	@$(BIN)/python -m tools.deploy
 
-spec: $(READY) ## Write the tables of invariants and mutants in docs again, from the code
+spec: $(READY) ## Write the tables of invariants, mutants and metrics in docs again, from the code
 	@$(BIN)/python -m tools.invariants_table
 	@$(BIN)/python -m tools.mutants_table
+	@$(BIN)/python -m tools.metrics_page
 
 docs: $(SERVE) ## List the documentation
 	@$(BIN)/python -c "$$LIST_DOCS"

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -16,8 +17,9 @@ from seriatim.protocol.frames import CloseReason
 from seriatim.runtime.config.roles import ALL_ROLES
 from seriatim.runtime.telemetry.counted_message_log import CountedMessageLog
 from seriatim.runtime.telemetry.counters import DurabilityCounters, LatencyHistogram, WindowedRatio
-from seriatim.runtime.telemetry.metrics import GAP_WINDOW_S, EngineCounter, LiveState, Metrics
-from tests.support.metric_names import ABSENT, DISTRIBUTED, OURS, PRESENT
+from seriatim.runtime.telemetry.metric_table import ENGINES, documentation
+from seriatim.runtime.telemetry.metrics import GAP_WINDOW_S, LiveState, Metrics
+from tests.support.metric_names import ABSENT, DISTRIBUTED, PRESENT
 
 LIVE = LiveState(
     ready=True,
@@ -48,8 +50,20 @@ def _names(text: bytes) -> set[str]:
 
 def test_every_metric_of_the_table_is_there_from_the_start_except_those_with_a_reason() -> None:
     names = _names(Metrics("here").text(LIVE, 0.0))
-    assert [name for name in (*PRESENT, *OURS) if name not in names] == []
+    assert [name for name in PRESENT if name not in names] == []
     assert [name for name in (*ABSENT, *DISTRIBUTED) if name in names] == []
+
+
+def test_every_metric_of_the_page_is_shown_by_a_process_with_all_roles_and_engines() -> None:
+    metrics = Metrics("here")
+    metrics.grpc.dials = metrics.grpc.listens = True
+    metrics.engine_counters.append(lambda: {spec.name: 0 for spec in ENGINES})
+    text = metrics.text(msgspec.structs.replace(LIVE, under_replicated=0), 0.0).decode()
+    shown = {line.split(" ")[2].removesuffix("_total") for line in text.splitlines() if line.startswith("# TYPE")}
+    listed = re.findall(r"^\| `(\w+)`", documentation(), flags=re.MULTILINE)
+    assert {name for name in shown if not name.startswith("process_")} == {
+        name.removesuffix("_total") for name in listed
+    }
 
 
 def test_every_metric_of_the_table_is_shown_by_exactly_one_role_of_a_distributed_deployment() -> None:
@@ -62,12 +76,10 @@ def test_every_metric_of_the_table_is_shown_by_exactly_one_role_of_a_distributed
 
 def test_what_engines_count_by_themselves_is_asked_for_at_every_scrape() -> None:
     metrics = Metrics("here")
-    counts: dict[tuple[str, ...], int] = {("GetItem",): 1}
-    metrics.engine_counters.append(
-        lambda: [EngineCounter(name="dynamodb_calls", text="t", labels=("operation",), counts=counts)]
-    )
+    counts = {"GetItem": 1}
+    metrics.engine_counters.append(lambda: {"dynamodb_calls": counts})
     assert _values(metrics)['dynamodb_calls_total{operation="GetItem"}'] == 1
-    counts["GetItem",] += 1
+    counts["GetItem"] += 1
     assert _values(metrics)['dynamodb_calls_total{operation="GetItem"}'] == 2
 
 

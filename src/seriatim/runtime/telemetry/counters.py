@@ -7,6 +7,7 @@ import logging
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 from seriatim.api.core.observer import ApiObserver
 from seriatim.connection.observer import GatewayObserver, ListenerObserver
@@ -38,6 +39,10 @@ class LatencyHistogram:
     def add(self, seconds: float) -> None:
         self.counts[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
         self.sum_s += seconds
+
+    def cumulative(self) -> list[tuple[str, int]]:
+        """How many lie at or below each bound, as Prometheus wants them."""
+        return list(zip((*map(str, LATENCY_BOUNDS_S), "+Inf"), accumulate(self.counts), strict=True))
 
     def add_all(self, seconds: Sequence[float]) -> None:
         counts = self.counts
