@@ -324,8 +324,7 @@ def documentation() -> str:
         "",
         "Written by `make spec` from the table in the code. Each process shows the metrics of its own roles at",
         "`/metrics` of the internal address, each with the label `instance`. Where a name says DynamoDB, Kafka or",
-        "Redis, the engine in its place is meant. [operating.md](operating.md#metrics-and-alerts) says what to do;",
-        "[spec/data.md](spec/data.md#metrics) has the thresholds.",
+        "Redis, the engine in its place is meant. [operating.md](operating.md#metrics-and-alerts) says what to do.",
     ]
     for title, specs in sections.items():
         lines += ["", f"## {title}", "", "| metric | kind | labels | meaning |", "|---|---|---|---|"]
