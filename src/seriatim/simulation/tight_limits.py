@@ -5,6 +5,7 @@ The code under test is unchanged; only its numbers shrink, so that every full, h
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from random import Random
 
 from seriatim.connection.session import outbound
 from seriatim.domain import limits
@@ -33,7 +34,7 @@ LIMIT_SETS: Mapping[str, Sequence[Number]] = {
     ),
     "few bytes": (  # pages end by their weight, before they end by their count: two or three small messages
         ("FILL_SLOTS_MAX", 2),
-        ("BATCH_BYTES_MAX", 900),
+        ("BATCH_BYTES_MAX", 600),
         ("READ_BYTES_MAX", 650),
         ("RUN_RECORDS_MAX", 2),  # runs end before they may end, and a commit comes in the middle of a backlog
         ("COMMIT_RECORDS_MAX", 3),
@@ -54,7 +55,7 @@ LIMIT_SETS: Mapping[str, Sequence[Number]] = {
     "narrow connections": (  # few requests at a time on a connection, and little room for their answers
         ("INBOUND_REQUESTS_MAX", 3),
         ("CLIENT_ACK_FRAMES_MAX", 1),  # less than half of it, as ever
-        ("PRIORITY_FRAMES_MAX", 3),
+        ("PRIORITY_FRAMES_MAX", 2),
     ),
     "some room": (  # runs of several pushes leave together, and set free several that waited
         ("OUTBOUND_FRAMES_MAX", 8),
@@ -106,10 +107,21 @@ def tight_limits(chance: float = 0.0, profile: str = "") -> Iterator[None]:
             setattr(limits, name, value)
 
 
+def limits_chance(seed: int) -> float:
+    """What picks the set of limits of this seed's world. Drawn on its own, so that it changes nothing else."""
+    return Random(seed ^ 0x71647).random()
+
+
 def limit_set(chance: float) -> str:
     """Half of the worlds have the usual limits, the others one of the rest each."""
     usual, *others = LIMIT_SETS
     return usual if chance < USUAL else others[int((chance - USUAL) / (1 - USUAL) * len(others))]
+
+
+def tightened() -> list[str]:
+    """The names of all limits that some world tightens."""
+    sets = (_ALWAYS, *LIMIT_SETS.values(), *PROFILE_LIMITS.values())
+    return list(dict.fromkeys(name for numbers in sets for name, _ in numbers))
 
 
 def high_water() -> int:

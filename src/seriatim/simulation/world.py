@@ -37,7 +37,7 @@ from seriatim.simulation.faults.plan import Faults, profile_named
 from seriatim.simulation.loop import CallbackOrder, NoProgress, SimulatedLoop
 from seriatim.simulation.process import EPOCH_MS
 from seriatim.simulation.results import ScheduleResult
-from seriatim.simulation.tight_limits import buffer_limit, high_water, tight_limits
+from seriatim.simulation.tight_limits import buffer_limit, high_water, limits_chance, tight_limits
 from seriatim.simulation.trace import Trace
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ def run_schedule(
         from seriatim.simulation.mutants.catalogue import MUTANTS
 
         removed = MUTANTS[mutant].apply()
-    with removed, tight_limits(Random(seed ^ 0x71647).random(), profile):
+    with removed, tight_limits(limits_chance(seed), profile):
         return World(seed, profile, trace or Trace()).run()
 
 

@@ -141,7 +141,7 @@ class DynamoMessageLog(DynamoDeliveryState, MessageLog, CounterRepair):
         now_s: int,
         timeout_s: float,
     ) -> Cancelled | None:
-        rules.check_commit(chat_id, entries, senders, token)
+        rules.check_commit(chat_id, entries, senders, token, items_max=limits.TRANSACTION_ITEMS_MAX)
         until = self._store.until(timeout_s)
         now = {":now": n(now_s)}
         writes: list[Request] = []

@@ -78,7 +78,7 @@ def check_commit(
     senders: Sequence[str],
     token: str,
     *,
-    items_max: int = limits.TRANSACTION_ITEMS_MAX,
+    items_max: int,
 ) -> None:
     """What a real store rejects before it reads any row."""
     messages = [entry.message for entry in entries]

@@ -78,10 +78,10 @@ def cursor_goes_back() -> Sequence[Patch]:
 
 @removes("a user who is added to a chat again misses nothing on the same connection", hole="H11", profile="members")
 def cursor_forgotten_on_removal() -> Sequence[Patch]:
-    def removed(self: ChatDelivery, cursor: ChatCursor) -> None:
+    def membership_lost(self: ChatDelivery, cursor: ChatCursor) -> None:
         self.forget(cursor)
 
-    return [(ChatDelivery, "_removed", removed)]
+    return [(ChatDelivery, "_membership_lost", membership_lost)]
 
 
 @removes("gateways probe for a lost last push", hole="H9", profile="redis")

@@ -131,7 +131,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
         timeout_s: float,
     ) -> Cancelled | None:
         commit = TokenUse(tuple(entries), tuple(senders), written=True, at_s=now_s)
-        rules.check_commit(chat_id, commit.entries, commit.senders, token)
+        rules.check_commit(chat_id, commit.entries, commit.senders, token, items_max=limits.TRANSACTION_ITEMS_MAX)
         store = self._store
         hidden: list[int] = []
 
