@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from seriatim.connection.session.chat_cursor import ChatCursor
 from seriatim.connection.session.connection import Connection
 from seriatim.engines.inprocess.directory import InProcessRegistry, _ExpiringSet
-from seriatim.fanout.dead_letters import DeadLetters
-from seriatim.fanout.partition_worker import PartitionWorker
+from seriatim.fanout.partition_worker import DeadLetters, PartitionWorker
 from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import DeadLetter
 from seriatim.protocol.codec import encode

@@ -11,7 +11,7 @@ from seriatim.domain.dead_letter import DeadLetterBody
 from seriatim.domain.events import encode_message, message_persisted
 from seriatim.domain.message import TEXT, Message
 from seriatim.domain.times import iso
-from seriatim.fanout.observer import Skip
+from seriatim.fanout.observer import SkipReason
 from seriatim.ports.event_log import MESSAGES, Event, Record
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
 from tests.support.bench import ANN, BOB, CHAT, Bench, draft
@@ -144,9 +144,9 @@ async def test_s36_trouble_downstream_is_skipped_and_never_a_dead_letter(cluster
     """Given directory, push or roster failing, then the offset advances, nothing becomes a dead letter or is lost."""
     bob = await cluster.synced(BOB)
     troubles = [
-        (cluster.fanout.store_wire, "*", Skip.ROSTER),
-        (cluster.fanout.directory_wire, "*", Skip.DIRECTORY),
-        (cluster.fanout.push_wire, "publish", Skip.PUSH),
+        (cluster.fanout.store_wire, "*", SkipReason.ROSTER),
+        (cluster.fanout.directory_wire, "*", SkipReason.DIRECTORY),
+        (cluster.fanout.push_wire, "publish", SkipReason.PUSH),
     ]
     for number, (wire, operation, skip) in enumerate(troubles, start=1):
         wire.always(operation, UNAVAILABLE)
@@ -165,7 +165,7 @@ async def test_s36_a_gateway_that_is_gone_is_skipped(cluster: ClusterHarness) ->
     cluster.gateway.crash()
     await cluster.ingest.stored(draft(1))
     await cluster.until(lambda: cluster.next_offset() == 1)
-    assert (cluster.fanout.recorded.skips, cluster.dead_letters()) == ([Skip.GATEWAY_GONE], [])
+    assert (cluster.fanout.recorded.skips, cluster.dead_letters()) == ([SkipReason.GATEWAY_GONE], [])
 
 
 async def test_s37_an_event_without_its_optional_fields_is_delivered_with_their_defaults(

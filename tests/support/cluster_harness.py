@@ -20,7 +20,7 @@ from seriatim.domain.message import Message
 from seriatim.domain.times import iso
 from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
 from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush, InProcessPushSubscriber
-from seriatim.fanout.consumer import FanoutService
+from seriatim.fanout.consumer import FanoutConsumer
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Partition, Record
 from seriatim.ports.push import MessageDelivery, PushEnvelope
 from seriatim.services.membership import MembershipService
@@ -276,8 +276,8 @@ class FanoutHost:
         self.push_wire = ProcessWire(self.process)
         self.push = FailingPush(cluster.channels, self.push_wire)
         self.recorded = FanoutRecorder()
-        self.service: FanoutService = self.process.run(
-            lambda: FanoutService(
+        self.service: FanoutConsumer = self.process.run(
+            lambda: FanoutConsumer(
                 cluster.event_reader(self.events_wire, GROUP, name),
                 cluster.dead_letter_writer(self.dead_letters_wire, clock),
                 cluster.roster(self.store_wire),

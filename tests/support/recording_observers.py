@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from seriatim.connection.observer import GatewayObserver
 from seriatim.domain.errors import SeriatimError
 from seriatim.durability.observer import DurabilityObserver
-from seriatim.fanout.observer import FanoutObserver, Skip
+from seriatim.fanout.observer import FanoutObserver, SkipReason
 from seriatim.ports.event_log import Partition, Record
 from seriatim.protocol.frames import CloseReason
 
@@ -90,7 +90,7 @@ class GatewayRecorder(GatewayObserver):
 class FanoutRecorder(FanoutObserver):
     def __init__(self) -> None:
         self.handled_offsets: dict[Partition, list[int]] = {}
-        self.skips: list[Skip] = []
+        self.skips: list[SkipReason] = []
         self.retries = 0
         self.versions: list[int] = []
         self.dead_letters = 0
@@ -100,7 +100,7 @@ class FanoutRecorder(FanoutObserver):
         for record in run:
             self.handled_offsets.setdefault(record.partition, []).append(record.offset)
 
-    def skipped(self, reason: Skip) -> None:
+    def skipped(self, reason: SkipReason) -> None:
         self.skips.append(reason)
 
     def retried(self) -> None:

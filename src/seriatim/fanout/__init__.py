@@ -1,1 +1,1 @@
-"""PLANE 3: who is online hears of it at once. Best effort: what it misses, the gateways fill from durability."""
+"""PLANE 3: pushes events to members who are online. Best effort: gateways fill what it misses from durability."""

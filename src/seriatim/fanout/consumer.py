@@ -1,6 +1,6 @@
 """The consumer of the event log: polls, hands each record to its partition's worker, follows rebalances.
 
-Partitions progress independently. Whatever stops in the middle is read again from the committed offset.
+Partitions progress independently. Records that were not finished are read again from the committed offset.
 """
 
 import asyncio
@@ -12,10 +12,9 @@ from operator import attrgetter
 from seriatim.domain import limits
 from seriatim.domain.backoff import backoff_s
 from seriatim.domain.errors import ServiceUnavailable
-from seriatim.fanout.dead_letters import DeadLetters
 from seriatim.fanout.delivery import Deliverer
 from seriatim.fanout.observer import FanoutObserver
-from seriatim.fanout.partition_worker import PartitionWorker
+from seriatim.fanout.partition_worker import DeadLetters, PartitionWorker
 from seriatim.fanout.recipients import Recipients
 from seriatim.ports.catalog import Roster
 from seriatim.ports.clock import Clock
@@ -26,8 +25,8 @@ from seriatim.ports.push import Push
 TOPICS = (MESSAGES, MEMBERSHIPS)
 
 
-class FanoutService:
-    """One consumer of the group. `run` it once; `stop` it, or cancel it and let the next owner repeat a little."""
+class FanoutConsumer:
+    """One consumer of the group. `run` it once; `stop` it, or cancel it and let the next owner repeat some records."""
 
     def __init__(
         self,
@@ -50,27 +49,27 @@ class FanoutService:
             dead_letters, clock, consumer_group=consumer_group, consumer_id=consumer_id, observe=self._observe
         )
         self._workers: dict[Partition, PartitionWorker] = {}
-        self._tasks: dict[PartitionWorker, asyncio.Task[None]] = {}  # also those that are just finishing
+        self._tasks: dict[PartitionWorker, asyncio.Task[None]] = {}  # also those that are being stopped
         self._polling: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         self._stopping = False
         self._ended = asyncio.Event()
 
     async def run(self) -> None:
-        """Until stopped or cancelled. Raises what nobody foresaw: a supervisor starts over from the commits."""
+        """Until stopped or cancelled. Raises what a bug raised: a supervisor restarts it from the commits."""
         if self._stopping:
             return
-        self._polling = asyncio.create_task(self._poll_for_ever())
+        self._polling = asyncio.create_task(self._poll_repeatedly())
         try:
             await asyncio.wait((self._polling,))
             if not self._polling.cancelled():
                 self._failure = self._polling.exception()
-            await self._retire(tuple(self._workers))
-            for task in tuple(self._tasks.values()):  # a revocation that we cut short may have left some finishing
+            await self._stop_workers(tuple(self._workers))
+            for task in tuple(self._tasks.values()):  # a revocation that was cancelled may have left some running
                 await asyncio.wait((task,))
         finally:
             try:
-                await self._clear_up()
+                await self._cancel_tasks()
             finally:
                 self._ended.set()
         if self._failure is not None:
@@ -85,10 +84,10 @@ class FanoutService:
 
     @property
     def positions(self) -> Mapping[Partition, int | None]:
-        """Of each partition that is assigned to us: the first unhandled offset; None: none handled here yet."""
+        """Of each assigned partition: the first unhandled offset; None: no record was handled here yet."""
         return {partition: worker.position for partition, worker in self._workers.items()}
 
-    # --- what the reader tells us, inside a poll ---------------------------------------------------------------------
+    # --- callbacks of the reader, inside a poll -----------------------------------------------------------------------
 
     def assigned(self, partitions: Sequence[Partition]) -> None:
         self._observe.rebalanced()
@@ -102,17 +101,17 @@ class FanoutService:
             self._tasks[worker].add_done_callback(partial(self._worker_ended, worker))
 
     async def revoked(self, partitions: Sequence[Partition]) -> None:
-        await self._retire(partitions)
+        await self._stop_workers(partitions)
 
     def lost(self, partitions: Sequence[Partition]) -> None:
         for partition in partitions:
             worker = self._workers.pop(partition, None)
             if worker is not None:
-                worker.forget()
+                worker.abandon()
 
     # --- helpers, in call order --------------------------------------------------------------------------------------
 
-    async def _poll_for_ever(self) -> None:
+    async def _poll_repeatedly(self) -> None:
         await self._join()
         failures = 0
         while True:
@@ -124,10 +123,10 @@ class FanoutService:
                 continue
             failures = 0
             for partition, run in groupby(records, attrgetter("partition")):
-                # No worker: the partition left us inside this poll, and its next owner reads the records.
+                # No worker: the partition was revoked inside this poll, and its next owner reads the records.
                 worker = self._workers.get(partition)
                 if worker is not None:
-                    worker.give(run)
+                    worker.enqueue(run)
 
     async def _join(self) -> None:
         failures = 0
@@ -143,15 +142,15 @@ class FanoutService:
         first_s, max_s = limits.POLL_RETRY_S, limits.POLL_RETRY_MAX_S
         await asyncio.sleep(backoff_s(failures - 1, first_s=first_s, max_s=max_s, random=self._clock.random))
 
-    async def _retire(self, partitions: Iterable[Partition]) -> None:
-        """All are told first, so that they finish side by side. What they had not begun is not committed."""
-        retiring = [worker for partition in partitions if (worker := self._workers.pop(partition, None)) is not None]
-        for worker in retiring:
+    async def _stop_workers(self, partitions: Iterable[Partition]) -> None:
+        """All are stopped first, so that they finish concurrently. Records they had not begun are not committed."""
+        stopping = [worker for partition in partitions if (worker := self._workers.pop(partition, None)) is not None]
+        for worker in stopping:
             worker.stop()
-        for worker in retiring:
+        for worker in stopping:
             task = self._tasks.get(worker)
             if task is not None:
-                # `wait` and not `await`: if we are cancelled meanwhile, the worker still finishes.
+                # `wait` and not `await`: if this task is cancelled meanwhile, the worker still finishes.
                 await asyncio.wait((task,))
 
     def _worker_ended(self, worker: PartitionWorker, task: asyncio.Task[None]) -> None:
@@ -165,7 +164,7 @@ class FanoutService:
             if self._polling is not None:
                 self._polling.cancel()
 
-    async def _clear_up(self) -> None:
+    async def _cancel_tasks(self) -> None:
         tasks = [task for task in (self._polling, *self._tasks.values()) if task is not None]
         for task in tasks:
             task.cancel()

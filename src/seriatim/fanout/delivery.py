@@ -1,11 +1,11 @@
-"""What a run of records asks for: pushes to everyone online, caches to clear, or nothing."""
+"""What a run of records needs: pushes to members who are online, caches to clear, or nothing."""
 
 from collections.abc import Sequence
 
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.domain.events import EVENT_VERSION, MembershipChanged, MessagePersisted, decode
-from seriatim.fanout.observer import FanoutObserver, Skip
+from seriatim.fanout.observer import FanoutObserver, SkipReason
 from seriatim.fanout.recipients import Recipients
 from seriatim.ports.event_log import Record
 from seriatim.ports.push import MessageDelivery, Push, PushEnvelope
@@ -18,7 +18,7 @@ class Deliverer:
         self._observe = observe
 
     async def handle(self, run: Sequence[Record]) -> None:
-        """Raises `BadEvent` for a record nobody will ever understand, and has then done nothing. Trouble downstream is
+        """Raises `BadEvent` for a record that can never be decoded, and has then done nothing. Failures downstream are
         counted, never raised.
         """
         messages: dict[str, list[MessagePersisted]] = {}
@@ -36,15 +36,15 @@ class Deliverer:
 
     async def _publish(self, envelopes: Sequence[tuple[str, PushEnvelope]]) -> None:
         try:
-            heard = await self._push.publish(envelopes, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
+            subscribed = await self._push.publish(envelopes, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
         except SeriatimError:
             for _ in envelopes:
-                self._observe.skipped(Skip.PUSH)
+                self._observe.skipped(SkipReason.PUSH)
             return
         delivered = connections = 0
-        for (_, envelope), someone_listened in zip(envelopes, heard, strict=True):
-            if not someone_listened:
-                self._observe.skipped(Skip.GATEWAY_GONE)
+        for (_, envelope), was_subscribed in zip(envelopes, subscribed, strict=True):
+            if not was_subscribed:
+                self._observe.skipped(SkipReason.GATEWAY_GONE)
             elif isinstance(envelope, MessageDelivery):
                 delivered += 1
                 connections += len(envelope.connection_ids)

@@ -1,4 +1,4 @@
-"""What fanout reports about itself: counters, and the one thing that pages. The runtime turns it into metrics."""
+"""What fanout reports about itself: counters, and one failure that pages. The runtime turns it into metrics."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -6,8 +6,8 @@ from enum import StrEnum
 from seriatim.ports.event_log import Partition, Record
 
 
-class Skip(StrEnum):
-    """Why nothing was sent. Never a reason for a dead letter: the gateway's probe heals it."""
+class SkipReason(StrEnum):
+    """Why a message was not pushed. Never a reason for a dead letter: the gateway's probe finds the message."""
 
     ROSTER = "roster"
     DIRECTORY = "directory"
@@ -22,16 +22,16 @@ class FanoutObserver:
         """These records need nothing more: delivery was attempted, or the dead letter of the only one is written."""
 
     def delivered(self, envelopes: int, connections: int) -> None:
-        """So many were handed to gateways that listen, for so many connections together."""
+        """This many envelopes were published to subscribed gateways, for this many connections in all."""
 
-    def skipped(self, reason: Skip) -> None:
+    def skipped(self, reason: SkipReason) -> None:
         """A message was not pushed."""
 
     def retried(self) -> None:
         """A step of a delivery failed and is repeated."""
 
     def cache_failed(self) -> None:
-        """The member cache was not written or not cleared; its version keeps that harmless."""
+        """The member cache was not written or not cleared, which is safe: its version is compared."""
 
     def unknown_version(self, event_version: int) -> None:
         """An event newer than this code, handled as version 1."""
@@ -40,7 +40,7 @@ class FanoutObserver:
         """A dead letter was written."""
 
     def dead_letter_failed(self, partition: Partition) -> None:
-        """The partition stands still until its dead letter can be written: page someone."""
+        """The partition is stalled until its dead letter can be written: page an operator."""
 
     def commit_failed(self) -> None:
         """An offset was not committed; the next commit covers it."""

@@ -15,27 +15,26 @@ from typing import Protocol
 from seriatim.domain import limits
 from seriatim.domain.backoff import backoff_s
 from seriatim.domain.events import BadEvent
-from seriatim.fanout.dead_letters import DeadLetters
 from seriatim.fanout.observer import FanoutObserver
 from seriatim.ports.clock import Clock
-from seriatim.ports.event_log import EventReader, Fenced, Partition, Record
+from seriatim.ports.event_log import DeadLetter, DeadLetterWriter, EventReader, Fenced, Partition, Record
 
 
-class Handler(Protocol):
+class RecordHandler(Protocol):
     async def handle(self, run: Sequence[Record]) -> None:
         """Returns when these records need nothing more. What it raises is a failed attempt at all of them."""
         ...
 
 
 class PartitionWorker:
-    """Runs from assignment to revocation or loss. Told to stop, it finishes the current run and commits."""
+    """Runs from assignment to revocation or loss. After `stop` it finishes the current run and commits."""
 
     def __init__(
         self,
         partition: Partition,
         reader: EventReader,
-        handler: Handler,
-        dead_letters: DeadLetters,
+        handler: RecordHandler,
+        dead_letters: "DeadLetters",
         clock: Clock,
         observe: FanoutObserver,
     ) -> None:
@@ -49,11 +48,11 @@ class PartitionWorker:
         self._next_offset: int | None = None  # the first unhandled one; None until a record was handled here
         self._committed: int | None = None
         self._uncommitted = 0
-        self._singly = 0  # records of a failed run, to be tried one by one
-        self._in_doubt = False  # a commit without an answer may still be on its way, to lower a later one
+        self._one_by_one = 0  # records of a failed run, to be tried one by one
+        self._commit_unconfirmed = False  # a commit without an answer may still arrive, and lower a later one
         self._paused = False
         self._lost = False
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._stopped = asyncio.Event()
 
     @property
@@ -61,22 +60,22 @@ class PartitionWorker:
         """The first unhandled offset; None until a record was handled here."""
         return self._next_offset
 
-    def give(self, records: Iterable[Record]) -> None:
-        """Puts records behind the others. A long backlog pauses its partition in the reader, and no other."""
+    def enqueue(self, records: Iterable[Record]) -> None:
+        """Appends records. A long backlog pauses this partition in the reader, and no other."""
         if self._stopped.is_set():
             return
         self._backlog.extend(records)
-        self._news.set()
+        self._wake.set()
         if len(self._backlog) >= limits.BACKLOG_PAUSE_RECORDS:
             self._pause()
 
     def stop(self) -> None:
-        """No record is begun any more; those in hand are finished and what is handled is committed."""
+        """No record is begun any more; the current run is finished, and handled records are committed."""
         self._stopped.set()
-        self._news.set()
+        self._wake.set()
 
-    def forget(self) -> None:
-        """The partition is someone else's: touch it no more, in the log or in the reader."""
+    def abandon(self) -> None:
+        """The partition has another owner: it is not committed, paused or resumed any more."""
         self._lost = True
         self.stop()
 
@@ -86,12 +85,12 @@ class PartitionWorker:
             await self.commit()
             if not self._backlog and not self._stopped.is_set():
                 self._resume()
-                await self._wait_for_news()
-        await self.commit()  # once more if the last one failed: a commit now saves the next owner the repetition
+                await self._wait_for_records()
+        await self.commit()  # again if the last one failed: it saves the next owner the repetition
         self._resume()
 
     async def process(self, run: Sequence[Record]) -> None:
-        """Settles the records, and only then passes them."""
+        """Settles the records, and only then advances past them."""
         if await self.settle(run):
             self.advance(run)
 
@@ -105,7 +104,7 @@ class PartitionWorker:
                 return True
             except Exception as error:
                 if len(run) > 1:
-                    self._singly = len(run)
+                    self._one_by_one = len(run)
                     return False
                 if await self.recover(run[0], error, attempts):
                     return True
@@ -117,7 +116,7 @@ class PartitionWorker:
         if attempts_exhausted(error, attempts):
             return await self._write_dead_letter(record, error, attempts)
         self._observe.retried()
-        await self._rest(limits.RECORD_RETRY_S)
+        await self._sleep_unless_stopped(limits.RECORD_RETRY_S)
         return False
 
     def advance(self, run: Sequence[Record]) -> None:
@@ -126,20 +125,20 @@ class PartitionWorker:
         self._observe.handled(run)
         self._next_offset = run[-1].offset + 1
         self._uncommitted += len(run)
-        self._singly = max(0, self._singly - len(run))
+        self._one_by_one = max(0, self._one_by_one - len(run))
 
     async def commit(self) -> None:
         """Stores the first unhandled offset. A failure is harmless: the next commit covers this one."""
         if self._lost or self._next_offset is None or self._next_offset == self._committed:
             return
         offset = self._next_offset
-        self._uncommitted = 0  # also when it fails: a log in trouble is not asked again for every record
+        self._uncommitted = 0  # also when it fails: a failing log is not called again for every record
         try:
             await self._reader.commit(self._partition, offset, timeout_s=limits.COMMIT_TIMEOUT_S)
         except Fenced:
-            self.forget()
+            self.abandon()
         except Exception:
-            self._in_doubt = True
+            self._commit_unconfirmed = True
             self._observe.commit_failed()
         else:
             self._committed = offset
@@ -151,9 +150,9 @@ class PartitionWorker:
                 await self.commit()
 
     def _next_run(self) -> Sequence[Record]:
-        """Never more than may go without a commit."""
+        """Never more than `COMMIT_RECORDS_MAX` without a commit."""
         most = min(limits.RUN_RECORDS_MAX, limits.COMMIT_RECORDS_MAX - self._uncommitted)
-        return tuple(islice(self._backlog, 1 if self._singly else most))
+        return tuple(islice(self._backlog, 1 if self._one_by_one else most))
 
     async def _write_dead_letter(self, record: Record, error: Exception, attempts: int) -> bool:
         """Committing without the dead letter would lose the record, so this partition waits; the others go on."""
@@ -162,7 +161,7 @@ class PartitionWorker:
         while not await self._dead_letters.write(dead_letter):
             failures += 1
             self._pause()
-            await self._rest(
+            await self._sleep_unless_stopped(
                 backoff_s(
                     failures - 1,
                     first_s=limits.DEAD_LETTER_RETRY_S,
@@ -174,24 +173,24 @@ class PartitionWorker:
                 return False
         return True
 
-    async def _rest(self, seconds: float) -> None:
-        """Sleeps, or less when told to stop: a rebalance does not wait for our patience."""
+    async def _sleep_unless_stopped(self, seconds: float) -> None:
+        """Sleeps, or returns early after `stop`: a rebalance does not wait for a retry."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._stopped.wait()
 
-    async def _wait_for_news(self) -> None:
-        self._news.clear()
+    async def _wait_for_records(self) -> None:
+        self._wake.clear()
         behind = self._committed != self._next_offset
-        if not behind and not self._in_doubt:
-            await self._news.wait()
+        if not behind and not self._commit_unconfirmed:
+            await self._wake.wait()
             return
         try:
             async with asyncio.timeout(limits.COMMIT_RETRY_S if behind else limits.COMMIT_DOUBT_S):
-                await self._news.wait()
+                await self._wake.wait()
         except TimeoutError:
             if not behind:
-                self._in_doubt = False
+                self._commit_unconfirmed = False
                 self._committed = None
 
     def _pause(self) -> None:
@@ -205,6 +204,52 @@ class PartitionWorker:
             self._reader.resume(self._partition)
 
 
+class DeadLetters:
+    """Writes the dead letters of one consumer."""
+
+    def __init__(
+        self,
+        writer: DeadLetterWriter,
+        clock: Clock,
+        *,
+        consumer_group: str,
+        consumer_id: str,
+        observe: FanoutObserver,
+    ) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._consumer_group = consumer_group
+        self._consumer_id = consumer_id
+        self._observe = observe
+
+    def dead_letter(self, record: Record, error: Exception, attempts: int) -> DeadLetter:
+        return DeadLetter(
+            record=record,
+            reason=_reason(error),
+            attempts=attempts,
+            consumer_group=self._consumer_group,
+            consumer_id=self._consumer_id,
+            failed_at_ms=self._clock.now_ms(),
+        )
+
+    async def write(self, dead_letter: DeadLetter) -> bool:
+        """One try. True once it is written; until then its record must not be passed."""
+        try:
+            await self._writer.write(dead_letter, timeout_s=limits.PUBLISH_TIMEOUT_S)
+        except Exception:
+            # After any failure the record may be stored nowhere else, so all failures are treated alike.
+            self._observe.dead_letter_failed(dead_letter.record.partition)
+            return False
+        self._observe.dead_letter_written()
+        return True
+
+
 def attempts_exhausted(error: Exception, attempts: int) -> bool:
-    """A malformed event stays malformed. Anything else that escapes is our own bug, and bugs can be moody."""
+    """A malformed event stays malformed. Every other exception is a bug, and a retry may not meet it again."""
     return isinstance(error, BadEvent) or attempts >= limits.RECORD_TRIES_MAX
+
+
+def _reason(error: Exception) -> str:
+    """`Class: text`. The text may quote a record that no encoder accepts; this one can be written."""
+    text = f"{type(error).__name__}: {error}"[: limits.DEAD_LETTER_REASON_CHARS_MAX]
+    return text.encode(errors="replace").decode()

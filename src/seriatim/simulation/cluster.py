@@ -14,7 +14,7 @@ from seriatim.durability.ingest import Ingest
 from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
 from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush, InProcessPushSubscriber
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.fanout.consumer import FanoutService
+from seriatim.fanout.consumer import FanoutConsumer
 from seriatim.fanout.observer import FanoutObserver
 from seriatim.ports.directory import Registration
 from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Event, EventWriter, Record
@@ -272,12 +272,12 @@ class GatewayServer(Server):
 
 
 class FanoutServer(Server):
-    service: FanoutService | None = None
+    service: FanoutConsumer | None = None
 
     def assemble(self, process: Process) -> None:
         stores, deployment = self.deployment.stores, self.deployment
         events, push = self.wire(process, WireKind.EVENTS), self.wire(process, WireKind.PUSH)
-        self.service = FanoutService(
+        self.service = FanoutConsumer(
             MemoryEventReader(stores.broker, events, GROUP, process.lane),
             MemoryDeadLetterWriter(stores.broker, events, process.clock.now_ms),
             MemoryRoster(stores.store, self.wire(process, WireKind.STORE)),

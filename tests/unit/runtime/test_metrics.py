@@ -11,7 +11,7 @@ import pytest
 from seriatim.domain.errors import CounterMissing, RowUnreadable
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.engines.embedded.storage.folder import Folder
-from seriatim.fanout.observer import Skip
+from seriatim.fanout.observer import SkipReason
 from seriatim.ports.event_log import MESSAGES, Partition
 from seriatim.protocol.frames import CloseReason
 from seriatim.runtime.config.roles import ALL_ROLES
@@ -165,7 +165,7 @@ def test_shares_are_of_the_window_and_not_of_all_time() -> None:
         metrics.durability.hit()
     metrics.durability.persisted({"chat_1": 1})
     metrics.durability.refused_by_store("conflict")
-    metrics.fanout.skipped(Skip.PUSH)
+    metrics.fanout.skipped(SkipReason.PUSH)
     metrics.durability.allocated(4, 0.001)
     values = _values(metrics, now=10.0)
     assert values["idempotency_hit_rate"] == 0.75

@@ -12,7 +12,7 @@ import pytest
 from seriatim.domain import limits
 from seriatim.engines.kafka.event_reader import KafkaEventReader
 from seriatim.engines.kafka.lag import KafkaLag
-from seriatim.fanout.consumer import FanoutService
+from seriatim.fanout.consumer import FanoutConsumer
 from seriatim.ports.event_log import MEMBERSHIPS, MESSAGES, Partition
 from seriatim.runtime.config.roles import ProcessRole
 from seriatim.runtime.server.health import ProcessHealth
@@ -25,7 +25,7 @@ from tests.contract.event_engines import PARTITIONS, until
 from tests.contract.kafka_engines import KafkaEventLogEngine
 from tests.support.manual_clock import ManualClock
 from tests.support.real_kafka import PATIENCE_S
-from tests.unit.fanout.doubles import FakeDirectory, FakePush, FakeRoster, FixedClock
+from tests.unit.fanout.fakes import FakeDirectory, FakePush, FakeRoster, FixedClock
 from tests.unit.runtime.test_metrics import LIVE
 
 P0, P1 = Partition(MESSAGES, 0), Partition(MESSAGES, 1)
@@ -177,10 +177,10 @@ class _DeadLetters:
 
 
 @asynccontextmanager
-async def _fanout(engine: KafkaEventLogEngine) -> AsyncIterator[tuple[FanoutService, KafkaEventReader]]:
+async def _fanout(engine: KafkaEventLogEngine) -> AsyncIterator[tuple[FanoutConsumer, KafkaEventReader]]:
     reader = engine.reader("fanout", "one")
     assert isinstance(reader, KafkaEventReader)
-    service = FanoutService(
+    service = FanoutConsumer(
         reader, _DeadLetters(), FakeRoster(1), FakeDirectory(), FakePush(), FixedClock(), consumer_id="one"
     )
     running = asyncio.create_task(service.run())

@@ -209,7 +209,7 @@ _ALL = (
         "cache_populated_from_authority",
         "ADR-003",
         "the cache of members is filled from the authority only",
-        "unit/fanout/test_deliver.py::test_a_refill_caches_the_list_with_its_version_and_the_next_message_uses_it",
+        "unit/fanout/test_delivery.py::test_a_refill_caches_the_list_with_its_version_and_the_next_message_uses_it",
     ),
     _tested(
         "I24",
@@ -224,7 +224,7 @@ _ALL = (
         "conflict_resolution",
         "ADR-003",
         "where stores disagree the authority wins",
-        "unit/fanout/test_deliver.py::test_h11_a_cache_older_than_the_event_is_not_believed",
+        "unit/fanout/test_delivery.py::test_h11_a_cache_older_than_the_event_is_not_believed",
     ),
     _tested(
         "I26",
@@ -262,7 +262,7 @@ _ALL = (
         "graceful_fanout",
         "ADR-009",
         "at most 3 attempts for one delivery",
-        "unit/fanout/test_deliver.py::test_s36_a_roster_that_fails_three_times_is_not_asked_again",
+        "unit/fanout/test_delivery.py::test_s36_a_roster_that_fails_three_times_is_not_asked_again",
     ),
     _tested(
         "I31",
@@ -278,7 +278,7 @@ _ALL = (
         "ADR-009",
         "a failure in one plane does not spread to another",
         "unit/durability/test_pipeline.py::test_a_missing_counter_halts_only_its_own_chat",
-        "unit/fanout/test_service.py::test_a_stuck_partition_does_not_hold_up_another",
+        "unit/fanout/test_consumer.py::test_a_stuck_partition_does_not_hold_up_another",
     ),
     _tested(
         "I33",

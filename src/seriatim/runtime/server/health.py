@@ -7,7 +7,7 @@ import msgspec
 from seriatim.connection.gateway import Gateway
 from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.durability.ingest import Ingest
-from seriatim.fanout.consumer import FanoutService
+from seriatim.fanout.consumer import FanoutConsumer
 from seriatim.ports.clock import Clock
 from seriatim.runtime.server.partition_stalls import PartitionStallMonitor
 from seriatim.runtime.server.plain_app import Handler, PlainResponse
@@ -28,7 +28,7 @@ class ProcessHealth:
         *,
         gateway: Gateway | None = None,
         ingest: Ingest | None = None,
-        fanout: FanoutService | None = None,
+        fanout: FanoutConsumer | None = None,
         listener: IngestListener | None = None,
     ) -> None:
         self._engines = engines

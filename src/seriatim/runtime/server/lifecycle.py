@@ -18,7 +18,7 @@ from seriatim.connection.listener.server import Listener
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError, ServiceUnavailable
 from seriatim.durability.ingest import Ingest
-from seriatim.fanout.consumer import FanoutService
+from seriatim.fanout.consumer import FanoutConsumer
 from seriatim.runtime.config.settings import HostPort, Settings
 from seriatim.runtime.server.health import ProcessHealth
 from seriatim.runtime.telemetry.logs import log_event, log_failure
@@ -52,7 +52,7 @@ class Roles:
     gateway: Gateway | None = None
     ingest: Ingest | None = None
     listener: IngestListener | None = None
-    fanout: FanoutService | None = None
+    fanout: FanoutConsumer | None = None
     operator: Operator | None = None
     otp: OtpService | None = None
 

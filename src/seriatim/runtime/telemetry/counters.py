@@ -13,7 +13,7 @@ from seriatim.api.core.observer import ApiObserver
 from seriatim.connection.observer import GatewayObserver, ListenerObserver
 from seriatim.domain.errors import SeriatimError
 from seriatim.durability.observer import DurabilityObserver
-from seriatim.fanout.observer import FanoutObserver, Skip
+from seriatim.fanout.observer import FanoutObserver, SkipReason
 from seriatim.ports.event_log import Partition
 from seriatim.protocol.frames import CloseReason
 from seriatim.runtime.telemetry.hot_chats import HotChats
@@ -264,7 +264,7 @@ class FanoutCounters(FanoutObserver):
         self.envelopes_delivered += envelopes
         self.messages_delivered += connections
 
-    def skipped(self, reason: Skip) -> None:
+    def skipped(self, reason: SkipReason) -> None:
         self.skips[reason.value] += 1
 
     def retried(self) -> None:

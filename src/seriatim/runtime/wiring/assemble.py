@@ -25,7 +25,7 @@ from seriatim.engines.keys.authenticator import KeyAuthenticator
 from seriatim.engines.keys.key_folder import KeyFolder, KeyFolderError
 from seriatim.engines.keys.secrets import KeySecrets
 from seriatim.engines.keys.tokens import Rs256Signer
-from seriatim.fanout.consumer import FanoutService
+from seriatim.fanout.consumer import FanoutConsumer
 from seriatim.ports.accounts import Sessions
 from seriatim.ports.clock import Clock
 from seriatim.ports.revocations import Revocations
@@ -176,12 +176,12 @@ class _Process:
             flush_delay_turns=limits.FLUSH_PATIENCE_TURNS,
         )
 
-    def _fanout(self) -> FanoutService | None:
+    def _fanout(self) -> FanoutConsumer | None:
         if ProcessRole.FANOUT not in self._settings.here:
             return None
         consumer_id = f"fanout-{self._run_id}"
         given = self._engines.fanout_ports(FANOUT_GROUP, consumer_id)
-        return FanoutService(
+        return FanoutConsumer(
             given.reader,
             given.dead_letters,
             given.roster,

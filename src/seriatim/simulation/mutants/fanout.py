@@ -14,20 +14,22 @@ from seriatim.simulation.stores.event_reader import MemoryEventReader
 
 @removes("a member list older than the event is not used", hole="H11", profile="members")
 def cache_without_version() -> Sequence[Patch]:
-    return [(recipients, "usable", lambda cached, event_version: bool(cached.user_ids))]
+    return [(recipients, "is_new_enough", lambda cached, event_version: bool(cached.user_ids))]
 
 
 @removes("the sender's other devices get the message too", hole="H18")
 def skip_senders_devices() -> Sequence[Patch]:
-    def reached(event: MessagePersisted, online: Sequence[Registration], everyone: tuple[str, ...]) -> tuple[str, ...]:
+    def without_the_sender(
+        event: MessagePersisted, online: Sequence[Registration], everyone: tuple[str, ...]
+    ) -> tuple[str, ...]:
         return tuple([each.connection_id for each in online if each.user_id != event.message.sender_id])
 
-    return [(recipients, "reached", reached)]
+    return [(recipients, "connections_reached", without_the_sender)]
 
 
 @removes("the connection that sent a message gets its ack, not its echo", hole="H18", profile="calm")
 def echo_to_origin() -> Sequence[Patch]:
-    return [(recipients, "reached", lambda event, online, everyone: everyone)]
+    return [(recipients, "connections_reached", lambda event, online, everyone: everyone)]
 
 
 @removes("an offset is committed after its record was handled", hole="H12", profile="crashes")

@@ -2,19 +2,19 @@
 
 from seriatim.fanout.delivery import Deliverer
 from seriatim.fanout.recipients import Recipients
-from tests.unit.fanout.doubles import (
+from tests.unit.fanout.fakes import (
     CHAT,
     FakeDirectory,
     FakePush,
     FakeRoster,
     FixedClock,
-    Ledger,
+    RecordingObserver,
     record,
     registration,
 )
 
 
-class Scene:
+class DeliveryHarness:
     """Ann writes from her phone; Bob and Cid are members; everything works."""
 
     def __init__(self) -> None:
@@ -26,9 +26,9 @@ class Scene:
             registration("cid-phone", gateway_id="gw-1"),
         )
         self.push = FakePush()
-        self.ledger = Ledger()
-        recipients = Recipients(self.roster, self.directory, FixedClock(), self.ledger)
-        self.deliverer = Deliverer(recipients, self.push, self.ledger)
+        self.observer = RecordingObserver()
+        recipients = Recipients(self.roster, self.directory, FixedClock(), self.observer)
+        self.deliverer = Deliverer(recipients, self.push, self.observer)
 
     async def handle(self, *values: bytes, chat_id: str = CHAT) -> None:
         """These events of one chat, in one run."""

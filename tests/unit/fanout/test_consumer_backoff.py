@@ -9,13 +9,13 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.fanout.consumer import FanoutService
+from seriatim.fanout.consumer import FanoutConsumer
 from seriatim.ports.event_log import DEAD_LETTERS, MEMBERSHIPS, MESSAGES, Record
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter
 from seriatim.simulation.stores.event_reader import MemoryEventReader
-from tests.unit.fanout.doubles import FakeDirectory, FakePush, FakeRoster, FixedClock
+from tests.unit.fanout.fakes import FakeDirectory, FakePush, FakeRoster, FixedClock
 
 
 class FailingReader(MemoryEventReader):
@@ -53,8 +53,8 @@ def test_pauses_after_failed_polls_double_and_begin_from_the_first_again_after_a
     assert loop.failures == []
 
 
-def service(broker: MemoryBroker, reader: MemoryEventReader) -> FanoutService:
-    return FanoutService(
+def service(broker: MemoryBroker, reader: MemoryEventReader) -> FanoutConsumer:
+    return FanoutConsumer(
         reader,
         MemoryDeadLetterWriter(broker, Wire(), FixedClock().now_ms),
         FakeRoster(1, "ann"),

@@ -7,7 +7,7 @@ from seriatim.domain import events
 from seriatim.domain.chat import Role
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.message import TEXT, Message
-from seriatim.fanout.observer import FanoutObserver, Skip
+from seriatim.fanout.observer import FanoutObserver, SkipReason
 from seriatim.ports.catalog import Members
 from seriatim.ports.directory import CachedMembers, Registration
 from seriatim.ports.event_log import MESSAGES, DeadLetter, Partition, RebalanceListener, Record
@@ -27,8 +27,8 @@ async def until(condition: Callable[[], bool]) -> None:
     raise AssertionError("it never happened")
 
 
-async def settle_down() -> None:
-    """Gives everything that could happen the chance to happen."""
+async def let_everything_run() -> None:
+    """Runs every task until it waits for something."""
     for _ in range(200):
         await asyncio.sleep(0)
 
@@ -122,14 +122,14 @@ class FixedClock:
         return 0
 
 
-class Ledger(FanoutObserver):
-    """Remembers what fanout told."""
+class RecordingObserver(FanoutObserver):
+    """Records what fanout reports."""
 
     def __init__(self) -> None:
         self.offsets: list[tuple[Partition, int]] = []
         self.connections = 0
         self.envelopes = 0
-        self.skips: list[Skip] = []
+        self.skips: list[SkipReason] = []
         self.retries = 0
         self.cache_failures = 0
         self.versions: list[int] = []
@@ -145,7 +145,7 @@ class Ledger(FanoutObserver):
         self.connections += connections
         self.envelopes += envelopes
 
-    def skipped(self, reason: Skip) -> None:
+    def skipped(self, reason: SkipReason) -> None:
         self.skips.append(reason)
 
     def retried(self) -> None:
@@ -174,13 +174,13 @@ class FakeRoster:
     def __init__(self, version: int, *user_ids: str) -> None:
         self.answer = Members(version, user_ids)
         self.failures = 0  # this many calls fail
-        self.trouble: tuple[str, ...] = ()  # chats whose members cannot be read
+        self.failing_chats: tuple[str, ...] = ()  # chats whose members cannot be read
         self.calls = 0
         self.gate: asyncio.Event | None = None  # an answer is read, and then waits here
 
     async def members(self, chat_id: str, *, timeout_s: float) -> Members:
         self.calls += 1
-        if chat_id in self.trouble:
+        if chat_id in self.failing_chats:
             raise OutcomeUnknown("members")
         if self.failures:
             self.failures -= 1
@@ -202,10 +202,10 @@ class FakeDirectory:
         self.cache_reads: list[tuple[str, ...]] = []
 
     async def register(self, registrations: Sequence[Registration], *, timeout_s: float) -> None:
-        raise AssertionError("fanout registers nobody")
+        raise AssertionError("fanout never registers")
 
     async def unregister(self, registration: Registration, *, timeout_s: float) -> None:
-        raise AssertionError("fanout unregisters nobody")
+        raise AssertionError("fanout never unregisters")
 
     async def connections(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Sequence[Registration]]:
         self._answer("connections")
@@ -235,13 +235,13 @@ class FakePush:
     def __init__(self) -> None:
         self.calls: list[Sequence[tuple[str, PushEnvelope]]] = []
         self.down = False
-        self.deaf: tuple[str, ...] = ()
+        self.unsubscribed: tuple[str, ...] = ()
 
     async def publish(self, envelopes: Sequence[tuple[str, PushEnvelope]], *, timeout_s: float) -> Sequence[bool]:
         if self.down:
             raise OutcomeUnknown("publish")
         self.calls.append(envelopes)
-        return [gateway_id not in self.deaf for gateway_id, _ in envelopes]
+        return [gateway_id not in self.unsubscribed for gateway_id, _ in envelopes]
 
     def sent(self) -> list[tuple[str, tuple[str, ...], int]]:
         """(gateway, connections, sequence), in order."""
@@ -265,15 +265,15 @@ class FakeDeadLetters:
 
 
 class FakeReader:
-    """For one worker: notes commits, pauses and resumes in one story. It has nothing to poll."""
+    """For one worker: records commits, pauses and resumes in their order. It has nothing to poll."""
 
     def __init__(self) -> None:
-        self.story: list[tuple[str, int]] = []
+        self.calls_made: list[tuple[str, int]] = []
         self.errors: list[Exception] = []  # raised by the next commits, one each
         self.gate: asyncio.Event | None = None
 
     def commits(self) -> list[int]:
-        return [offset for what, offset in self.story if what == "commit"]
+        return [offset for what, offset in self.calls_made if what == "commit"]
 
     async def open(self, topics: Sequence[str], listener: RebalanceListener) -> None: ...
 
@@ -285,15 +285,15 @@ class FakeReader:
             await self.gate.wait()
         if self.errors:
             raise self.errors.pop(0)
-        self.story.append(("commit", next_offset))
+        self.calls_made.append(("commit", next_offset))
 
     def seek(self, partition: Partition, offset: int) -> None:
-        self.story.append(("seek", offset))
+        self.calls_made.append(("seek", offset))
 
     def pause(self, partition: Partition) -> None:
-        self.story.append(("pause", partition.number))
+        self.calls_made.append(("pause", partition.number))
 
     def resume(self, partition: Partition) -> None:
-        self.story.append(("resume", partition.number))
+        self.calls_made.append(("resume", partition.number))
 
     async def close(self) -> None: ...

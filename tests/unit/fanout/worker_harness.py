@@ -1,17 +1,16 @@
-"""A partition's worker with its surroundings, for tests that tell it records and watch what it makes of them."""
+"""A partition's worker with its surroundings, for tests that give it records and check what it does with them."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from seriatim.fanout.dead_letters import DeadLetters
-from seriatim.fanout.partition_worker import PartitionWorker
+from seriatim.fanout.partition_worker import DeadLetters, PartitionWorker
 from seriatim.ports.event_log import Record
-from tests.unit.fanout.doubles import P0, FakeDeadLetters, FakeReader, FixedClock, Ledger, record
+from tests.unit.fanout.fakes import P0, FakeDeadLetters, FakeReader, FixedClock, RecordingObserver, record
 
 
-class Bench:
-    """The handler is the bench itself. `fails` says what it raises for an offset and an attempt at it.
+class WorkerHarness:
+    """The handler is the harness itself. `fails` says what it raises for an offset and an attempt at it.
 
     A run that fails has done nothing: its records are `done` only when all of it was handled.
     """
@@ -19,16 +18,16 @@ class Bench:
     def __init__(self) -> None:
         self.reader = FakeReader()
         self.dead_letters = FakeDeadLetters()
-        self.ledger = Ledger()
+        self.observer = RecordingObserver()
         self.runs: list[list[int]] = []  # the offsets of each attempt
         self.done: list[int] = []
         self.fails: Callable[[int, int], Exception | None] = lambda offset, attempt: None
         self.held: dict[int, asyncio.Event] = {}
         clock = FixedClock()
         dead_letters = DeadLetters(
-            self.dead_letters, clock, consumer_group="fanout-workers", consumer_id="fanout-1", observe=self.ledger
+            self.dead_letters, clock, consumer_group="fanout-workers", consumer_id="fanout-1", observe=self.observer
         )
-        self.worker = PartitionWorker(P0, self.reader, self, dead_letters, clock, self.ledger)
+        self.worker = PartitionWorker(P0, self.reader, self, dead_letters, clock, self.observer)
 
     async def handle(self, run: Sequence[Record]) -> None:
         offsets = [each.offset for each in run]
@@ -40,7 +39,7 @@ class Bench:
             if error is not None:
                 raise error
         self.done += offsets
-        self.reader.story += [("handled", offset) for offset in offsets]
+        self.reader.calls_made += [("handled", offset) for offset in offsets]
 
     @property
     def attempts(self) -> list[int]:
@@ -50,8 +49,8 @@ class Bench:
         self.held[offset] = asyncio.Event()
         return self.held[offset]
 
-    def give(self, *offsets: int) -> None:
-        self.worker.give([record(offset=offset) for offset in offsets])
+    def enqueue(self, *offsets: int) -> None:
+        self.worker.enqueue([record(offset=offset) for offset in offsets])
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
