@@ -59,7 +59,9 @@ async def transactions(
 
 async def own_topics(events: str) -> None:
     kafka = Cluster.parse(events)
-    await topics.create(KafkaTopicControl(kafka), topics.PROFILES["single"], prefix=OWN_TOPICS, tell=lambda _line: None)
+    await topics.create(
+        KafkaTopicControl(kafka), topics.PROFILES["single"], prefix=OWN_TOPICS, report=lambda _line: None
+    )
 
 
 async def appends(events: str, chat_id: str, content: str, *, waiting: int, seconds: float) -> Sample:

@@ -55,9 +55,9 @@ def create(url: str | None, region: str | None, prefix: str, as_json: bool) -> N
     """
 
     async def work(control: TableControl, clock: Clock) -> tuple[list[str], list[TableDifference]]:
-        tell: Callable[[str], None] = lambda line: None if as_json else click.echo(line, err=True)  # noqa: E731
-        retrying = RetryingTableControl(control, clock, tell)
-        made = await create_tables(retrying, clock, prefix=prefix, tell=tell)
+        report: Callable[[str], None] = lambda line: None if as_json else click.echo(line, err=True)  # noqa: E731
+        retrying = RetryingTableControl(control, clock, report)
+        made = await create_tables(retrying, clock, prefix=prefix, report=report)
         return list(made), list(await verify_tables(retrying, prefix=prefix))
 
     made, differences = _run(work, url, region)

@@ -68,9 +68,9 @@ def create(url: str, profile: str, as_json: bool) -> None:
     """
 
     async def work(control: TopicControl, prefix: str) -> tuple[list[str], list[TopicDifference]]:
-        tell: Callable[[str], None] = lambda line: None if as_json else click.echo(line, err=True)  # noqa: E731
-        retrying = RetryingTopicControl(control, SystemClock(), tell)
-        made = await create_topics(retrying, PROFILES[profile], prefix=prefix, tell=tell)
+        report: Callable[[str], None] = lambda line: None if as_json else click.echo(line, err=True)  # noqa: E731
+        retrying = RetryingTopicControl(control, SystemClock(), report)
+        made = await create_topics(retrying, PROFILES[profile], prefix=prefix, report=report)
         return list(made), list(await verify_topics(retrying, PROFILES[profile], prefix=prefix))
 
     made, differences = _run(work, url)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from seriatim.domain import limits
+from seriatim.domain.errors import ServiceUnavailable, Throttled
 
 RandomSource = Callable[[], float]  # a number in [0, 1)
 
@@ -23,3 +24,26 @@ def client_backoff_s(attempts: int, hint_s: float, random: RandomSource) -> floa
     """The pause of a client: 1, 2, 4, 8, 16, 16 ... seconds, each spread by 20 %, and at least what the server asks."""
     step_s = doubled_s(attempts, first_s=limits.CLIENT_BACKOFF_S, max_s=limits.CLIENT_BACKOFF_MAX_S)
     return max(step_s * (1 + limits.CLIENT_BACKOFF_SPREAD_RATIO * (2 * random() - 1)), hint_s)
+
+
+class RefusalBackoff:
+    """ADR-009's pauses after refusals of a store: throttles and conflicts are counted apart."""
+
+    def __init__(self, random: RandomSource) -> None:
+        self._random = random
+        self._throttles = 0
+        self._conflicts = 0
+
+    def pause_s(self, refusal: ServiceUnavailable) -> float | None:
+        """The pause after a `Throttled` or a `Conflict`, None if it was the last attempt."""
+        if isinstance(refusal, Throttled):
+            if self._throttles == limits.THROTTLE_RETRIES_MAX:
+                return None
+            self._throttles += 1
+            doublings, first_s, max_s = self._throttles - 1, limits.THROTTLE_BACKOFF_S, limits.THROTTLE_BACKOFF_MAX_S
+        else:
+            if self._conflicts == limits.CONFLICT_RETRIES_MAX:
+                return None
+            self._conflicts += 1
+            doublings, first_s, max_s = self._conflicts - 1, limits.CONFLICT_BACKOFF_S, limits.CONFLICT_BACKOFF_MAX_S
+        return backoff_s(doublings, first_s=first_s, max_s=max_s, random=self._random)

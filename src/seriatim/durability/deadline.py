@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from seriatim.domain import limits
-from seriatim.domain.backoff import backoff_s
+from seriatim.domain.backoff import RefusalBackoff
 from seriatim.domain.errors import Conflict, OutcomeUnknown, OutOfTime, Throttled
 from seriatim.durability.observer import DurabilityObserver
 from seriatim.ports.clock import Clock
@@ -64,28 +64,17 @@ async def retry_refused(
     `reads` applies nothing: without an answer it is asked once more, at once, for a reset connection is not a store
     that is down. A call that had less than its usual time, and used it up, says nothing about the store: `OutOfTime`.
     """
-    throttles = conflicts = 0
+    backoff = RefusalBackoff(clock.random)
     unanswered = 0
     while True:
         room, began = deadline.room(), clock.monotonic()
         try:
             return await call(room)
-        except Throttled:
-            observe.refused_by_store("throttled")
-            if throttles == limits.THROTTLE_RETRIES_MAX:
+        except (Throttled, Conflict) as refusal:
+            observe.refused_by_store("throttled" if isinstance(refusal, Throttled) else "conflict")
+            pause = backoff.pause_s(refusal)
+            if pause is None:
                 raise
-            pause = backoff_s(
-                throttles, first_s=limits.THROTTLE_BACKOFF_S, max_s=limits.THROTTLE_BACKOFF_MAX_S, random=clock.random
-            )
-            throttles += 1
-        except Conflict:
-            observe.refused_by_store("conflict")
-            if conflicts == limits.CONFLICT_RETRIES_MAX:
-                raise
-            pause = backoff_s(
-                conflicts, first_s=limits.CONFLICT_BACKOFF_S, max_s=limits.CONFLICT_BACKOFF_MAX_S, random=clock.random
-            )
-            conflicts += 1
         except OutcomeUnknown as error:
             if cut_short(room, began, clock):
                 raise _out_of_time() from error

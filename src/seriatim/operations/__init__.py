@@ -1,1 +1,1 @@
-"""What an operator runs: invariant checks, repairs, and a look inside."""
+"""What an operator runs: checks of invariants, repairs, traces of messages, tables and topics."""

@@ -1,8 +1,8 @@
 """Repair of a lost chat counter (docs/spec/delivery.md#counter-loss): a wrong value would hide messages.
 
-The counter is rebuilt above everything anyone has seen: filled slots, published events, the watermarks of members and
-of those who were members. What lies between is sealed, so that readers pass over it. Write-once slots make even a
-wrong value harmless to the past.
+The counter is rebuilt above every number that was ever visible: filled slots, published events, the watermarks of
+members and former members. The slots between are sealed, so that readers skip them. Slots are write-once, so even a
+wrong value cannot overwrite a message.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class CounterRepairer:
             timeout_s=limits.STORE_TIMEOUT_S,
         )
         if not created:
-            raise RepairRefused(f"the counter of {chat_id} came back while we looked; it was left as it is")
+            raise RepairRefused(f"the counter of {chat_id} came back meanwhile; it was left as it is")
         return msgspec.structs.replace(found, sealed=sealed)
 
     async def examine(self, chat_id: str, *, margin: int = 0) -> Repair:
@@ -77,7 +77,7 @@ class CounterRepairer:
         if allocated - newest > limits.REPAIR_SEALS_MAX:
             raise RepairRefused(
                 f"{chat_id} would skip from slot {newest} to {allocated} (published {published}, watermark "
-                f"{watermark}): one of these is wrong; mend it first"
+                f"{watermark}): one of these is wrong; correct it first"
             )
         return Repair(
             chat_id=chat_id,
@@ -100,7 +100,7 @@ class CounterRepairer:
         return newest
 
     async def _highest_watermark(self, chat_id: str) -> int:
-        """A former member may come back, and its devices keep what they had: their numbers are taken, too."""
+        """Of former members, too: one may come back, and its devices keep the messages with these numbers."""
         return await self._log.highest_watermark(chat_id, timeout_s=limits.WATERMARKS_SCAN_S)
 
     async def _seal(self, chat_id: str, first: int, last: int) -> tuple[int, ...]:
@@ -122,7 +122,7 @@ async def highest_published(trail: EventTrail, chat_id: str) -> int:
     async for record in trail.events(place, since_ms=0):
         if record.key != chat_id.encode():
             continue
-        with suppress(BadEvent):  # what nobody can read, nobody was shown
+        with suppress(BadEvent):  # an unreadable event was shown to no client
             event = events.decode(record.key, record.value)
             if isinstance(event, MessagePersisted):
                 highest = max(highest, event.message.sequence)

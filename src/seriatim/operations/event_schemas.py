@@ -1,4 +1,4 @@
-"""Whether the schemas of events changed in a way that every reader can live with (docs/spec/data.md#schema-evolution).
+"""Whether the schemas of events changed in a way that every reader can handle (docs/spec/data.md#schema-evolution).
 
 Old readers meet new events, and new readers meet old ones: both for as long as the log keeps events. What is not
 listed as allowed is refused; a breaking change is a new type of event.
@@ -115,7 +115,7 @@ def _values(old: Schema, new: Schema, where: str) -> Found:
         if value not in after:
             yield where, f"the value {value} was dropped; old events have it"
     for value in after:
-        # A new type of event is the way out of every other rule; whoever does not know it sets the record aside.
+        # A new type of event is always allowed; a reader that does not know it writes a dead letter.
         if value not in before and where != "event_type":
             yield where, f"the value {value} was added; old readers refuse it"
 

@@ -1,6 +1,6 @@
-"""Where is a message? Each step of its way, looked up where the step leaves its mark: never what people wrote.
+"""Where is a message? Each step of its delivery, read where the step is recorded. Its content is never shown.
 
-Rows first, then the event log, then who has it: a message that moves on meanwhile looks further than it was, not lost.
+Rows are read first, then the event log, then watermarks: a message that moves on meanwhile seems further, never lost.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,7 +26,7 @@ Connections = Callable[[Sequence[str]], Awaitable[Mapping[str, Sequence[Registra
 
 
 class TraceStep(msgspec.Struct, frozen=True):
-    """`done` is None where nobody can tell any more."""
+    """`done` is None where it cannot be known any more."""
 
     name: str
     done: bool | None
@@ -34,9 +34,9 @@ class TraceStep(msgspec.Struct, frozen=True):
 
 
 class MemberTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A member of the chat: up to where their devices said they have it, and where they are connected.
+    """A member of the chat: the watermark of their devices, and where they are connected.
 
-    `connections` is None when nobody could be asked.
+    `connections` is None when it is not known.
     """
 
     user_id: str
@@ -58,7 +58,7 @@ class MessageTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageTracer:
-    """`trail` is None where no event log is to be looked at, `connections` where nobody knows who is connected."""
+    """`trail` is None where no event log is to be read, `connections` where it is not known who is connected."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class MessageTracer:
         ]
         advice = (
             "Nothing with this id was ever stored here, or it was more than 7 days ago. If a client shows it as sent, "
-            "ask for its sequence; else it still waits on the client, or was refused: look for its errors."
+            "ask for its sequence; else it still waits on the client, or was refused: check the errors of the client."
         )
         return MessageTrace(
             chat_id=chat_id, sequence=None, steps=tuple(steps), members=(), arrived=False, advice=advice
@@ -117,9 +117,9 @@ class MessageTracer:
     async def _published(self, message: Message, counter: ChatCounter | None) -> list[TraceStep]:
         through = 0 if counter is None else counter.published_through
         marked = message.sequence <= through
-        mark = f"the mark of what is published stands at {through}"
+        mark = f"published through {through}"
         if self._trail is None:
-            return [TraceStep("published", marked, f"{mark}; the event log was not looked at")]
+            return [TraceStep("published", marked, f"{mark}; the event log was not read")]
         place = Partition(MESSAGES, partition_of(message.chat_id, await self._trail.partitions(MESSAGES)))
         record = await self._event(self._trail, place, message)
         if record is None:
@@ -179,7 +179,7 @@ def _chat_text(chat: Chat) -> str:
 def _allocated(counter: ChatCounter | None, sequence: int) -> TraceStep:
     if counter is None:
         return TraceStep("allocated", False, "the counter of this chat is missing")
-    return TraceStep("allocated", sequence <= counter.allocated, f"the counter stands at {counter.allocated}")
+    return TraceStep("allocated", sequence <= counter.allocated, f"the counter is {counter.allocated}")
 
 
 def _stored(slot: Slot | None) -> TraceStep:
@@ -208,7 +208,7 @@ def _is_event_of(record: Record, message: Message) -> bool:
 def _advice(steps: Sequence[TraceStep], slot: Slot | None, members: Sequence[MemberTrace]) -> str:
     stopped = next((step.name for step in steps if step.done is False), None)
     if stopped == "stored" and isinstance(slot, Sealed):
-        return "No message has this number and none ever will: whoever had it gave up, and sent again under another."
+        return "No message has this number and none ever will: its send failed, and was repeated under another number."
     if stopped is not None:
         return _NEXT[stopped]
     without = [each for each in members if not each.delivered]
@@ -224,10 +224,10 @@ def _advice(steps: Sequence[TraceStep], slot: Slot | None, members: Sequence[Mem
 
 _NEXT = {
     "chat": "Check the id: it is on every message, and in the address of REST calls.",
-    "allocated": "Nobody was given this number yet. If the counter is missing: seriatim counters repair --chat ID.",
-    "stored": "The number was given out, and nothing is stored: within seconds it is used, or closed with a tombstone.",
+    "allocated": "This number was not allocated yet. If the counter is missing: seriatim counters repair --chat ID.",
+    "stored": "The number was allocated, and nothing is stored: within seconds it is used, or sealed with a tombstone.",
     "published": "It is stored and not yet published: any ingest process publishes it within ten seconds. If not, "
-    "look at the event log.",
-    "fanned out": "It is in the event log, and fanout has not come to it: look at its lag, and whether it runs. "
+    "check the event log.",
+    "fanned out": "It is in the event log, and fanout has not handled it: check its lag, and whether it runs. "
     "Clients find the message without it, within a minute or when they sync.",
 }

@@ -88,12 +88,12 @@ GRANTS: Mapping[str, tuple[TablePermission, ...]] = {
 
 
 def policy(name: str, resource: Resource) -> dict[str, object]:
-    """An IAM policy. Who may do nothing is told so: a policy must say something, and a second one cannot undo it."""
+    """An IAM policy. A role without permissions gets an explicit Deny: a policy must not be empty."""
     return {"Version": "2012-10-17", "Statement": statements(GRANTS[name], resource)}
 
 
 def statements(grants: Sequence[TablePermission], resource: Resource) -> list[dict[str, object]]:
-    """Equal actions share a statement: a policy has a limit of some thousand letters."""
+    """Equal actions share a statement: a policy has a limit of some thousand characters."""
     together: dict[tuple[str, ...], list[TablePermission]] = {}
     for grant in grants:
         together.setdefault(tuple(sorted(grant.actions)), []).append(grant)

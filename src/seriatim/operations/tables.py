@@ -1,6 +1,6 @@
 """The eleven tables of a distributed deployment (docs/spec/data.md#tables): made once, and compared with what is there.
 
-What can be changed in place is mended by `create`. A wrong key or index is not: that needs a new table and a person.
+What can be changed in place is corrected by `create`. A wrong key or index is not: that needs a new table and a person.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ TABLES: tuple[Table, ...] = (
 
 
 class TableDifference(msgspec.Struct, frozen=True):
-    """Something that is not as it should be, in a word each."""
+    """What differs from the definition."""
 
     table: str
     what: str
@@ -69,24 +69,24 @@ class TableDifference(msgspec.Struct, frozen=True):
 
 
 class TablesNotReady(ServiceUnavailable):
-    """The store took the request, and has not carried it out yet. Asking again later is safe."""
+    """The store accepted the request and has not completed it yet. The command may be run again."""
 
 
 async def create(
-    control: TableControl, clock: Clock, *, prefix: str = "", tell: Callable[[str], None] = lambda line: None
+    control: TableControl, clock: Clock, *, prefix: str = "", report: Callable[[str], None] = lambda line: None
 ) -> Sequence[str]:
-    """Makes the tables that are missing and mends what can be changed in place. Returns the names of the new ones.
+    """Creates the tables that are missing and corrects what can be changed in place. Returns the names of the new ones.
 
-    May be repeated, and taken up after an interruption.
+    May be repeated, and continued after an interruption.
     """
     wanted = definitions(prefix)
     missing = [each for each in wanted if await control.describe(each.name, timeout_s=limits.API_TIMEOUT_S) is None]
     for table in missing:
         await control.create(table, timeout_s=limits.API_TIMEOUT_S)
-        tell(f"{table.name}: made")
+        report(f"{table.name}: made")
     for table in wanted:
         await _until_ready(control, clock, table)
-        tell(f"{table.name}: ready")
+        report(f"{table.name}: ready")
     return [table.name for table in missing]
 
 

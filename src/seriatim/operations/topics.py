@@ -1,6 +1,6 @@
 """The four topics of a distributed deployment (docs/spec/data.md#topics): made once, and compared with what is there.
 
-Settings are mended by `create`. A wrong number of partitions or replicas is not: the first would tear the order of
+Settings are corrected by `create`. A wrong number of partitions or replicas is not: the first would tear the order of
 chats apart, the second takes a plan and a person.
 """
 
@@ -34,7 +34,7 @@ PROFILES: Mapping[str, TopicProfile] = {
 
 
 class TopicsNotReady(ServiceUnavailable):
-    """The log took the request, and has not carried it out yet. Asking again later is safe."""
+    """The log accepted the request and has not completed it yet. The command may be run again."""
 
 
 class FragileTopics(InternalError):
@@ -42,7 +42,7 @@ class FragileTopics(InternalError):
 
 
 class TopicDifference(msgspec.Struct, frozen=True):
-    """Something that is not as it should be, in a word each, and what to do when `create` cannot mend it."""
+    """What differs from the definition, and what to do about it."""
 
     topic: str
     what: str
@@ -52,9 +52,9 @@ class TopicDifference(msgspec.Struct, frozen=True):
 
 
 async def create(
-    control: TopicControl, profile: TopicProfile, *, prefix: str = "", tell: Callable[[str], None] = lambda line: None
+    control: TopicControl, profile: TopicProfile, *, prefix: str = "", report: Callable[[str], None] = lambda line: None
 ) -> Sequence[str]:
-    """Makes the topics that are missing and mends the settings of the others. Returns the names of the new ones."""
+    """Creates the topics that are missing and corrects the settings of others. Returns the names of the new ones."""
     wanted = definitions(profile, prefix)
     there = await control.describe([topic.name for topic in wanted], timeout_s=limits.KAFKA_ADMIN_S)
     made: list[str] = []
@@ -63,10 +63,10 @@ async def create(
         if found is None:
             await control.create(topic, timeout_s=limits.KAFKA_ADMIN_S)
             made.append(topic.name)
-            tell(f"{topic.name}: made")
+            report(f"{topic.name}: made")
         elif any(found.settings.get(name) != value for name, value in topic.settings.items()):
             await control.adjust(topic, timeout_s=limits.KAFKA_ADMIN_S)
-            tell(f"{topic.name}: settings mended")
+            report(f"{topic.name}: settings mended")
     await _wait_until_there(control, made)
     return made
 
@@ -82,7 +82,7 @@ async def verify(control: TopicControl, profile: TopicProfile, *, prefix: str = 
 async def weaknesses(control: TopicControl, *, prefix: str = "") -> Sequence[TopicDifference]:
     """Why the loss of one broker would lose events or stop sends; empty when it would not. More copies are welcome.
 
-    The offsets of consumer groups are looked at, too, once there are any: fanout begins again without them.
+    The topic of committed offsets is checked, too, once it exists: without it fanout would begin again.
     """
     there = await control.describe([*[prefix + topic for topic in PARTITIONS], OFFSETS], timeout_s=limits.KAFKA_ADMIN_S)
     return [each for topic in there.values() for each in _weaknesses(topic)]
@@ -123,7 +123,7 @@ def definitions(profile: TopicProfile, prefix: str = "") -> list[Topic]:
 
 
 def defaults(profile: TopicProfile) -> Mapping[str, str]:
-    """Of the brokers: what would become of a topic that somebody else makes, and of one that nobody made."""
+    """Of the brokers: the settings of a topic that is created outside this command, or automatically."""
     return {
         "auto.create.topics.enable": "false",
         "default.replication.factor": str(profile.replicas),
@@ -181,7 +181,7 @@ _SERVER_PROPERTIES = "set it in the brokers' server.properties"
 
 
 def _retention(seconds: int, gibibytes: int) -> Mapping[str, str]:
-    """Whichever is reached first. The log is for those who are a little late; the store has everything."""
+    """Whichever is reached first. The log serves readers that are a little behind; the store has everything."""
     return {"retention.ms": str(seconds * 1000), "retention.bytes": str(gibibytes * _GIB)}
 
 

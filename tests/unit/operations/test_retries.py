@@ -1,4 +1,4 @@
-"""What is repeated while tables and topics are made, how often, and what is not repeated."""
+"""What is retried while tables and topics are made, how often, and what is not retried."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from seriatim.domain.errors import Conflict, InternalError, OutcomeUnknown, Seri
 from seriatim.engines.dynamodb.table_control import DynamoTableControl
 from seriatim.engines.dynamodb.transport.client import DynamoClient, Request
 from seriatim.engines.dynamodb.transport.errors import error_of_response
-from seriatim.operations.retries import RetryingTableControl, repeated
+from seriatim.operations.retries import RetryingTableControl, retry_preparation
 from seriatim.operations.tables import TABLES
 from tests.support.manual_clock import ManualClock
 
@@ -36,14 +36,16 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("error", [OutcomeUnknown(LOST), Throttled(LOST), Conflict(LOST)])
 async def test_f4_a_call_that_may_be_repeated_is_repeated_a_bounded_number_of_times(error: SeriatimError) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     client = _Client(_raising(error))
     with pytest.raises(type(error)):
-        await RetryingTableControl(DynamoTableControl(client), ManualClock(), told.append).describe(
+        await RetryingTableControl(DynamoTableControl(client), ManualClock(), reported.append).describe(
             "users", timeout_s=1
         )
     assert client.asked == ["DescribeTable"] * limits.PREPARE_TRIES_MAX
-    assert told == [f"users: the connection was lost; trying again in {0.001 * 2**number:g} s" for number in range(4)]
+    assert reported == [
+        f"users: the connection was lost; trying again in {0.001 * 2**number:g} s" for number in range(4)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -59,15 +61,15 @@ async def test_f4_what_the_store_refuses_for_good_is_raised_at_once(error: Seria
 
 
 async def test_f4_no_try_begins_when_the_patience_is_used_up() -> None:
-    clock, told = ManualClock(), list[str]()
+    clock, reported = ManualClock(), list[str]()
 
     async def slow() -> None:
         clock.advance(limits.PREPARE_PATIENCE_S / 2 - 0.1)
         raise OutcomeUnknown(LOST)
 
     with pytest.raises(OutcomeUnknown):
-        await repeated("topics", slow, (OutcomeUnknown,), clock, told.append)
-    assert len(told) == 2
+        await retry_preparation("topics", slow, (OutcomeUnknown,), clock, reported.append)
+    assert len(reported) == 2
 
 
 async def test_f4_a_table_that_is_being_changed_is_waited_for() -> None:

@@ -37,11 +37,11 @@ async def client() -> AsyncIterator[DynamoClient]:
 async def test_what_was_made_is_as_it_should_be(client: DynamoClient) -> None:
     control = DynamoTableControl(client)
     assert [each.found for each in await verify(control, prefix=PREFIX)] == ["missing"] * 11
-    told: list[str] = []
-    made = await create(control, SystemClock(), prefix=PREFIX, tell=told.append)
+    reported: list[str] = []
+    made = await create(control, SystemClock(), prefix=PREFIX, report=reported.append)
     assert list(made) == [table.name for table in definitions(PREFIX)]
     assert list(await verify(control, prefix=PREFIX)) == []
-    assert [line for line in told if "chats: " in line] == ["made_chats: made", "made_chats: ready"]
+    assert [line for line in reported if "chats: " in line] == ["made_chats: made", "made_chats: ready"]
 
 
 async def test_making_them_again_makes_what_is_missing_and_keeps_the_rest(client: DynamoClient) -> None:

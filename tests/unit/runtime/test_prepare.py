@@ -48,23 +48,23 @@ def kafka(monkeypatch: pytest.MonkeyPatch) -> "_Kafka":
 
 
 async def test_f4_lost_connections_cost_time_and_nothing_else(proxy: TcpProxy, kafka: "_Kafka") -> None:
-    told: list[str] = []
+    reported: list[str] = []
     proxy.cut()
 
-    def tell(text: str) -> None:
-        told.append(text)
+    def report(text: str) -> None:
+        reported.append(text)
         if "trying again" in text:
             proxy.restore()
         elif text.endswith(("_messages: made", "_sessions: ready")):
             proxy.cut()
 
-    await prepare(_settings(proxy), "single", SystemClock(), tell)
+    await prepare(_settings(proxy), "single", SystemClock(), report)
     careful = CarefulClient(real_dynamodb().url)
     try:
         assert list(await tables.verify(DynamoTableControl(careful.plain), prefix=PREFIX)) == []
     finally:
         await careful.close()
-    again = [text for text in told if "trying again" in text]
+    again = [text for text in reported if "trying again" in text]
     assert len(again) == 3 + 1
     assert again[0].startswith("prepared_users: the connection to the store was lost")
     assert again[0].endswith(f"trying again in {limits.PREPARE_BACKOFF_S:g} s")
@@ -76,11 +76,11 @@ async def test_f4_a_store_that_stays_away_is_given_up_and_the_reason_is_the_last
     proxy: TcpProxy, kafka: "_Kafka", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "PREPARE_BACKOFF_S", 0.001)
-    told: list[str] = []
+    reported: list[str] = []
     proxy.cut()
     with pytest.raises(StartupError, match="the connection to the store was lost"):
-        await prepare(_settings(proxy), "single", SystemClock(), told.append)
-    assert len(told) == limits.PREPARE_TRIES_MAX - 1
+        await prepare(_settings(proxy), "single", SystemClock(), reported.append)
+    assert len(reported) == limits.PREPARE_TRIES_MAX - 1
     assert proxy.attempts == limits.PREPARE_TRIES_MAX
 
 

@@ -10,9 +10,10 @@ from typing import TypeVar
 
 import msgspec
 
+from seriatim.concurrency.retry import retry
 from seriatim.domain import limits
-from seriatim.domain.backoff import doubled_s
-from seriatim.domain.errors import Conflict, Throttled
+from seriatim.domain.backoff import RefusalBackoff, backoff_s
+from seriatim.domain.errors import Conflict, ServiceUnavailable, Throttled
 from seriatim.domain.ids import ulid
 from seriatim.engines.dynamodb.rows.attributes import RowDecoder
 from seriatim.engines.dynamodb.transport.client import DynamoClient, Request
@@ -69,15 +70,23 @@ class ReadOnlyStore:
         left: Mapping[str, object] = {
             self.table(table): {"Keys": wanted, "ConsistentRead": True} for table, wanted in keys.items() if wanted
         }
-        pause = limits.CONFLICT_BACKOFF_S
+        doublings = 0
         while left:
             answer = BATCH_GET_ITEM.decode(await self._client.call("BatchGetItem", {"RequestItems": left}, until=until))
             for table, items in answer.responses.items():
                 found[table.removeprefix(self._prefix)] += items
             left = answer.unprocessed
             if left:
-                await self._pause(pause, until, Throttled("the store has no capacity at this moment; retry"))
-                pause = min(2 * pause, limits.CONFLICT_BACKOFF_MAX_S)
+                pause_s = backoff_s(
+                    doublings,
+                    first_s=limits.CONFLICT_BACKOFF_S,
+                    max_s=limits.CONFLICT_BACKOFF_MAX_S,
+                    random=self._clock.random,
+                )
+                if not self._allows(pause_s, until):
+                    raise Throttled("the store has no capacity at this moment; retry")
+                await asyncio.sleep(pause_s)
+                doublings += 1
         return found
 
     async def page(self, table: str, query: Request, *, until: float) -> QueryOutput:
@@ -100,13 +109,11 @@ class ReadOnlyStore:
                 return found
             page = await self.page(table, {**query, "ExclusiveStartKey": page.next_key}, until=until)
 
-    async def _pause(self, seconds: float, until: float, otherwise: Throttled | Conflict) -> None:
-        """Sleeps with jitter, if there is still room for an attempt afterwards."""
-        jittered = seconds * (0.5 + self._clock.random() / 2)
-        if asyncio.get_running_loop().time() + jittered > until - limits.ATTEMPT_ROOM_S:
-            raise otherwise
-        self._client.retries += 1
-        await asyncio.sleep(jittered)
+    def _allows(self, pause_s: float, until: float) -> bool:
+        """Whether there is room for another attempt after such a pause. Then it is counted as a retry."""
+        allowed = asyncio.get_running_loop().time() + pause_s <= until - limits.ATTEMPT_ROOM_S
+        self._client.retries += allowed
+        return allowed
 
 
 class DynamoStore(ReadOnlyStore):
@@ -160,20 +167,10 @@ class DynamoStore(ReadOnlyStore):
 
         For the ports whose callers do not retry: the durability plane retries the calls of the message log itself.
         """
-        throttles = conflicts = 0
-        while True:
-            try:
-                return await attempt()
-            except Throttled as error:
-                if throttles == limits.THROTTLE_RETRIES_MAX:
-                    raise
-                refused: Throttled | Conflict = error
-                pause = doubled_s(throttles, first_s=limits.THROTTLE_BACKOFF_S, max_s=limits.THROTTLE_BACKOFF_MAX_S)
-                throttles += 1
-            except Conflict as error:
-                if conflicts == limits.CONFLICT_RETRIES_MAX:
-                    raise
-                refused = error
-                pause = doubled_s(conflicts, first_s=limits.CONFLICT_BACKOFF_S, max_s=limits.CONFLICT_BACKOFF_MAX_S)
-                conflicts += 1
-            await self._pause(pause, until, refused)
+        backoff = RefusalBackoff(self._clock.random)
+
+        def pause_after(refusal: ServiceUnavailable) -> float | None:
+            pause_s = backoff.pause_s(refusal)
+            return pause_s if pause_s is not None and self._allows(pause_s, until) else None
+
+        return await retry(attempt, pause_after, Throttled, Conflict)

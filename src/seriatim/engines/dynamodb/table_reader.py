@@ -5,12 +5,15 @@ A read may be repeated, so one that fails or is throttled in the middle of a lon
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from itertools import count
 from typing import TypeVar
 
 import msgspec
 
+from seriatim.concurrency.retry import retry
 from seriatim.domain import limits
-from seriatim.domain.errors import InternalError, OutcomeUnknown, Throttled
+from seriatim.domain.backoff import doubled_s
+from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable, Throttled
 from seriatim.engines.dynamodb.rows.attributes import RowDecoder
 from seriatim.engines.dynamodb.transport.client import DynamoClient, Request
 from seriatim.engines.dynamodb.transport.errors import DynamoError
@@ -89,18 +92,20 @@ class TableReader:
         return await self._call(operation, {"TableName": self._prefix + table, **request})
 
     async def _call(self, operation: str, request: Request) -> bytes:
+        """Retried with growing pauses for `INSPECTION_PATIENCE_S`."""
         give_up = self._client.until(limits.INSPECTION_PATIENCE_S)
-        pause = limits.INSPECTION_BACKOFF_S
-        while True:
-            try:
-                return await self._client.call(
-                    operation, request, until=self._client.until(limits.INSPECTION_TIMEOUT_S)
-                )
-            except (OutcomeUnknown, Throttled):
-                if asyncio.get_running_loop().time() + pause > give_up:
-                    raise
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, limits.INSPECTION_BACKOFF_MAX_S)
+        doublings = count()
+
+        async def attempt() -> bytes:
+            return await self._client.call(operation, request, until=self._client.until(limits.INSPECTION_TIMEOUT_S))
+
+        def pause_after(error: ServiceUnavailable) -> float | None:
+            pause_s = doubled_s(
+                next(doublings), first_s=limits.INSPECTION_BACKOFF_S, max_s=limits.INSPECTION_BACKOFF_MAX_S
+            )
+            return pause_s if asyncio.get_running_loop().time() + pause_s <= give_up else None
+
+        return await retry(attempt, pause_after, OutcomeUnknown, Throttled)
 
 
 class _TableRows(msgspec.Struct, frozen=True):

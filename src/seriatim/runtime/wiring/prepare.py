@@ -14,15 +14,15 @@ from seriatim.runtime.server.lifecycle import StartupError
 from seriatim.runtime.wiring.dynamodb import DynamoDbUrl, StoreUnreachable, dynamodb
 
 
-async def prepare(settings: Settings, profile: str, clock: Clock, tell: Callable[[str], None]) -> None:
+async def prepare(settings: Settings, profile: str, clock: Clock, report: Callable[[str], None]) -> None:
     """May be repeated at any time. `profile` is one of `topics.PROFILES`. Raises `StartupError`."""
     try:
         place, kafka = DynamoDbUrl.parse(settings.store), Cluster.parse(settings.events)
         async with dynamodb(place.endpoint, place.region, clock) as client:
-            store = RetryingTableControl(DynamoTableControl(client), clock, tell)
-            await tables.create(store, clock, prefix=place.prefix, tell=tell)
-        log = RetryingTopicControl(KafkaTopicControl(kafka), clock, tell)
-        await topics.create(log, topics.PROFILES[profile], prefix=kafka.prefix, tell=tell)
+            store = RetryingTableControl(DynamoTableControl(client), clock, report)
+            await tables.create(store, clock, prefix=place.prefix, report=report)
+        log = RetryingTopicControl(KafkaTopicControl(kafka), clock, report)
+        await topics.create(log, topics.PROFILES[profile], prefix=kafka.prefix, report=report)
     except (StoreUnreachable, ValueError) as error:
         raise StartupError(str(error)) from error
     except SeriatimError as error:
