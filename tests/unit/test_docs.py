@@ -29,6 +29,12 @@ def test_every_link_leads_to_a_file_and_a_heading_that_are_there(page: Path) -> 
     assert list(_broken_links(page)) == []
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_link_that_names_a_file_leads_to_that_file(page: Path) -> None:
+    links = re.findall(r"\[`([\w./-]*(?:/|\.py)[\w./-]*)`\]\(([^)#]+)\)", page.read_text(encoding="utf-8"))
+    assert [link for link in links if f"/{_place(link[0])}/" not in f"/{_place(link[1])}/"] == []
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     records = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
@@ -97,6 +103,10 @@ def _broken_links(page: Path) -> Iterator[str]:
         target = page.parent / path if path else page
         if not target.exists() or (heading and heading not in _headings(target)):
             yield link
+
+
+def _place(path: str) -> str:
+    return path.removesuffix("/").removesuffix(".py").removesuffix("/__init__")
 
 
 def _headings(page: Path) -> list[str]:
