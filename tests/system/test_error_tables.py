@@ -65,7 +65,7 @@ CLOSINGS = {
     "test_a_drain_under_load_tells_everyone_loses_nothing_and_ends_with_0",
     "max_connection_age": f"{HERE}::test_an_old_connection_is_closed_with_max_connection_age",
     "idle_timeout": f"{HERE}::test_a_half_open_socket_is_closed_with_idle_timeout",
-    "upstream_failure": f"{CONNECTION}/test_opening.py::"
+    "upstream_failure": f"{CONNECTION}/test_gateway_accept.py::"
     "test_a_connection_that_cannot_be_registered_is_closed_as_upstream_failure",
     "load_shedding": f"{HERE}::test_a_client_that_asks_and_does_not_read_is_closed_with_load_shedding",
     "slow_consumer": "tests/system/test_slow_consumer.py::"
@@ -81,7 +81,7 @@ CLOSE_CODES = {
     1003: f"{HERE}::test_what_is_not_text_ends_the_socket",
     1007: f"{HERE}::test_what_is_not_text_ends_the_socket",
     1009: f"{HERE}::test_what_is_not_text_ends_the_socket",
-    1011: f"{CONNECTION}/test_front_websocket.py::test_a_bug_met_by_one_frame_closes_1011_and_nobody_else",
+    1011: f"{CONNECTION}/test_listener_websocket.py::test_a_bug_met_by_one_frame_closes_1011_and_nobody_else",
 }
 
 

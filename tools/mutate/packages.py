@@ -23,9 +23,11 @@ class Package(msgspec.Struct, frozen=True):
 
 
 PACKAGES: Mapping[str, Package] = {
-    "domain": Package(("tests/unit/domain", "tests/unit/protocol", "tests/unit/durability", "tests/unit/api")),
+    "domain": Package(
+        ("tests/unit/domain", "tests/unit/protocol", "tests/unit/client", "tests/unit/durability", "tests/unit/api")
+    ),
     "protocol": Package(("tests/unit/protocol", "tests/unit/connection")),
-    "client": Package(("tests/unit/protocol",)),
+    "client": Package(("tests/unit/client",)),
     "durability": Package(
         ("tests/unit/durability", "tests/contract/test_durability.py", "tests/unit/operations/test_counters.py")
     ),

@@ -25,7 +25,7 @@ from seriatim.engines.dynamodb.transport.errors import (
 )
 from seriatim.engines.dynamodb.transport.signing import AwsCredentials
 from seriatim.engines.inprocess.clock import SystemClock
-from tests.unit.connection.test_front_tls import contexts
+from tests.unit.connection.test_listener_tls import contexts
 from tests.unit.engines.scripted_http import Server, echo, http, serving
 
 

@@ -194,7 +194,7 @@ _ALL = (
         "ADR-003",
         "a sync reads the authority, consistently",
         f"{_SLOTS}::a_read_ascends_and_leaves_holes_out",
-        "unit/connection/test_requesting.py::test_s28_the_breaker_stops_sends_and_not_syncs",
+        "unit/connection/test_requests.py::test_s28_the_breaker_stops_sends_and_not_syncs",
     ),
     _tested(
         "I22",

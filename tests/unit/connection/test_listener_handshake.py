@@ -9,7 +9,7 @@ from websockets.asyncio.client import connect
 from seriatim.connection.listener.admission import FixedWindowLimiter
 from seriatim.domain import limits
 from seriatim.domain.addresses import parse_networks
-from tests.unit.connection.house import (
+from tests.unit.connection.listener_harness import (
     ANN,
     DEVICE,
     House,

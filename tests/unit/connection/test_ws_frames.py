@@ -15,7 +15,7 @@ from seriatim.connection.listener.ws_socket import WebSocket
 from seriatim.connection.session.chat_cursor import ChatCursor, QueuedPush, ReorderBuffer
 from seriatim.connection.session.connection import Connection
 from seriatim.connection.task_group import FlushScheduler
-from tests.unit.connection.kit import turns, virtual_time
+from tests.unit.connection.gateway_harness import turns, virtual_time
 
 # --- WebSocket frames -------------------------------------------------------------------------------------------------
 

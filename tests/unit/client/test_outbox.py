@@ -7,7 +7,7 @@ from seriatim.client.session import ClientState
 from seriatim.client.store import MemoryClientStore, OutboxEntry
 from seriatim.domain import limits
 from seriatim.domain.errors import InvalidMessage, MessageTooLarge
-from tests.unit.protocol.client_steps import (
+from tests.unit.client.session_steps import (
     CHAT,
     DAY_S,
     ME,

@@ -10,8 +10,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from websockets.asyncio.client import connect
 
-from tests.unit.connection.doubles import CHAT, UUID
-from tests.unit.connection.house import DEVICE, House, house, on_both_loops, read
+from tests.unit.connection.fakes import CHAT, UUID
+from tests.unit.connection.listener_harness import DEVICE, House, house, on_both_loops, read
 
 
 @on_both_loops

@@ -10,8 +10,8 @@ from seriatim.domain import limits
 from seriatim.domain.message import Receipt
 from seriatim.ports.push import CloseOrder, MessageDelivery
 from seriatim.protocol.frames import MessageFrame
-from tests.unit.connection.doubles import CHAT, a_message
-from tests.unit.connection.kit import World, a_delivery, a_send, a_sync, ask, turns, with_world
+from tests.unit.connection.fakes import CHAT, a_message
+from tests.unit.connection.gateway_harness import World, a_delivery, a_send, a_sync, ask, turns, with_world
 
 OTHER = "chat_other"
 

@@ -7,7 +7,7 @@ from seriatim.client.session import ClientState
 from seriatim.client.store import MemoryClientStore
 from seriatim.domain import limits
 from seriatim.protocol.frames import ConnectionClosing
-from tests.unit.protocol.client_steps import CHAT, error, ready, uuid
+from tests.unit.client.session_steps import CHAT, error, ready, uuid
 
 
 def test_a_socket_that_the_server_announced_to_close_and_did_not_is_closed_by_the_client() -> None:

@@ -11,8 +11,8 @@ from seriatim.domain.errors import Draining, OutcomeUnknown, ServiceUnavailable
 from seriatim.ports.push import CloseOrder
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import ConnectionEstablished, Heartbeat, HeartbeatAck, MessageFrame
-from tests.unit.connection.doubles import CHAT, FakeSocket
-from tests.unit.connection.kit import DEVICE, GATEWAY, World, a_send, a_sync, turns, with_world
+from tests.unit.connection.fakes import CHAT, FakeSocket
+from tests.unit.connection.gateway_harness import DEVICE, GATEWAY, World, a_send, a_sync, turns, with_world
 
 
 @with_world

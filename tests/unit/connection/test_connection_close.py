@@ -6,8 +6,8 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.protocol.frames import CloseReason, ConnectionClosing, MessageAck
-from tests.unit.connection.doubles import CHAT, a_receipt
-from tests.unit.connection.kit import World, a_send, a_sync, an_ack, ask, turns, with_world
+from tests.unit.connection.fakes import CHAT, a_receipt
+from tests.unit.connection.gateway_harness import World, a_send, a_sync, an_ack, ask, turns, with_world
 
 
 @with_world

@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.protocol.model_world import READY_STEPS, STEPS, World, finish, run
+from tests.unit.client.session_model import READY_STEPS, STEPS, World, finish, run
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -3,7 +3,7 @@
 from seriatim.client.actions import Action
 from seriatim.client.session import ClientSession
 from seriatim.client.store import OutboxEntry
-from tests.unit.protocol.client_steps import (
+from tests.unit.client.session_steps import (
     CHAT,
     ME,
     at_cursor,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seriatim.client.timeline import Timeline
 from seriatim.domain.message import Message
-from tests.unit.protocol.model_world import CHATS, READY_STEPS, STEPS, World, finish, run
+from tests.unit.client.session_model import CHATS, READY_STEPS, STEPS, World, finish, run
 
 Steps = list[tuple[object, ...]]
 

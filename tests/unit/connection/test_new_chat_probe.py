@@ -8,8 +8,8 @@ from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown
 from seriatim.domain.message import Receipt
 from seriatim.domain.times import iso
-from tests.unit.connection.doubles import CHAT
-from tests.unit.connection.kit import USER, World, a_send, a_sync, ask, with_world
+from tests.unit.connection.fakes import CHAT
+from tests.unit.connection.gateway_harness import USER, World, a_send, a_sync, ask, with_world
 
 NEW = "chat_new"
 

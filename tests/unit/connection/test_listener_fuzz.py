@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from seriatim.connection.listener.state import Receive, Scope, Send
-from tests.unit.connection.doubles import FakeClock
-from tests.unit.connection.house import House, handshake, hello
-from tests.unit.connection.kit import virtual_time
-from tests.unit.connection.test_front_websocket import frame
+from tests.unit.connection.fakes import FakeClock
+from tests.unit.connection.gateway_harness import virtual_time
+from tests.unit.connection.listener_harness import House, handshake, hello
+from tests.unit.connection.test_listener_websocket import frame
 
 GET = b"GET /hi HTTP/1.1\r\nHost: here\r\n\r\n"
 POST = b"POST /hi HTTP/1.1\r\nHost: here\r\nContent-Length: 5\r\n\r\nhello"

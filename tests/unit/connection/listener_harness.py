@@ -38,7 +38,7 @@ from seriatim.ports.push import MessageDelivery
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
 from seriatim.simulation.stores.message_log import MemoryMessageLog
 from seriatim.simulation.stores.tables import MemoryStore
-from tests.unit.connection.doubles import CHAT, Observed, a_message
+from tests.unit.connection.fakes import CHAT, Observed, a_message
 
 ANN, BOB = "user_ann", "user_bob"
 DEVICE = "0b0e8400-e29b-41d4-a716-446655440000"

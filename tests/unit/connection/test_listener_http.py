@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from seriatim.connection.listener.state import Receive, Scope, Send
-from tests.unit.connection.doubles import UUID
-from tests.unit.connection.house import answer, hello, house, on_both_loops, read_all, until
+from tests.unit.connection.fakes import UUID
+from tests.unit.connection.listener_harness import answer, hello, house, on_both_loops, read_all, until
 
 GET = b"GET /hi HTTP/1.1\r\nHost: here\r\n\r\n"
 

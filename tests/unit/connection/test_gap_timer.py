@@ -8,8 +8,8 @@ import pytest
 from seriatim.connection.gap_timer import GapTimer
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, OutcomeUnknown
-from tests.unit.connection.doubles import CHAT, a_receipt
-from tests.unit.connection.kit import World, a_send, a_sync, ask, stall, turns, virtual_time, with_world
+from tests.unit.connection.fakes import CHAT, a_receipt
+from tests.unit.connection.gateway_harness import World, a_send, a_sync, ask, stall, turns, virtual_time, with_world
 
 WAIT_S = limits.GAP_WAIT_S
 STEP_S = WAIT_S / 10

@@ -9,7 +9,7 @@ from seriatim.protocol.codec import UnknownType
 from seriatim.protocol.frames import (
     ConnectionClosing,
 )
-from tests.unit.protocol.client_steps import (
+from tests.unit.client.session_steps import (
     CHAT,
     acks,
     at_cursor,

@@ -6,8 +6,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seriatim.connection.session.chat_cursor import ChatCursor, CursorPhase
-from tests.unit.connection.doubles import CHAT, a_receipt
-from tests.unit.connection.kit import World, a_delivery, a_send, a_sync, ask, turns, with_world
+from tests.unit.connection.fakes import CHAT, a_receipt
+from tests.unit.connection.gateway_harness import World, a_delivery, a_send, a_sync, ask, turns, with_world
 
 
 @with_world

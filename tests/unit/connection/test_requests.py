@@ -6,8 +6,8 @@ from seriatim.domain import limits
 from seriatim.domain.errors import BreakerOpen, CounterMissing, NotAMember, OutcomeUnknown
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import MessageAck, SendMessage
-from tests.unit.connection.doubles import CHAT, UUID, a_receipt
-from tests.unit.connection.kit import World, a_send, a_sync, an_ack, ask, turns, with_world
+from tests.unit.connection.fakes import CHAT, UUID, a_receipt
+from tests.unit.connection.gateway_harness import World, a_send, a_sync, an_ack, ask, turns, with_world
 
 # --- sends ---------------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from seriatim.protocol.frames import (
     message_frame,
     message_item,
 )
-from tests.unit.protocol.stopping_store import PowerLost, StoppingStore
+from tests.unit.client.crashing_store import PowerLost, StoppingStore
 
 ME, YOU = "user_me", "user_you"
 CHATS = ["chat_a", "chat_b"]

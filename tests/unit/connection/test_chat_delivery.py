@@ -6,8 +6,8 @@ from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, OutcomeUnknown
 from seriatim.ports.push import MessageDelivery
 from seriatim.protocol.frames import CloseReason, MessageAck, MessageFrame
-from tests.unit.connection.doubles import CHAT, a_message, a_receipt
-from tests.unit.connection.kit import World, a_send, a_sync, ask, turns, with_world
+from tests.unit.connection.fakes import CHAT, a_message, a_receipt
+from tests.unit.connection.gateway_harness import World, a_send, a_sync, ask, turns, with_world
 
 
 @with_world

@@ -12,9 +12,9 @@ from websockets.exceptions import ConnectionClosed
 
 from seriatim.domain import limits
 from seriatim.protocol.frames import CloseReason
-from tests.unit.connection.doubles import CHAT, UUID
-from tests.unit.connection.house import DEVICE, handshake, house, on_both_loops, read, until
-from tests.unit.connection.house import Peer as PlainPeer
+from tests.unit.connection.fakes import CHAT, UUID
+from tests.unit.connection.listener_harness import DEVICE, handshake, house, on_both_loops, read, until
+from tests.unit.connection.listener_harness import Peer as PlainPeer
 
 SEND = msgspec.json.encode(
     {"type": "send_message", "client_message_id": UUID, "chat_id": CHAT, "content": "Grüße 🎉"}

@@ -12,7 +12,7 @@ from seriatim.connection.socket import ClientIdentity
 from seriatim.ports.push import MessageDelivery
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import Ack, ClientFrame, SendMessage, SyncRequest
-from tests.unit.connection.doubles import (
+from tests.unit.connection.fakes import (
     CHAT,
     UUID,
     FakeClock,

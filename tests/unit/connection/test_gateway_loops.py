@@ -12,8 +12,8 @@ from seriatim.domain.errors import OutcomeUnknown
 from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.directory import Registration
-from tests.unit.connection.doubles import CHAT, FakeDurability, FakePush
-from tests.unit.connection.kit import World, a_sync, ask, turns, virtual_time, with_world
+from tests.unit.connection.fakes import CHAT, FakeDurability, FakePush
+from tests.unit.connection.gateway_harness import World, a_sync, ask, turns, virtual_time, with_world
 
 T = TypeVar("T")
 

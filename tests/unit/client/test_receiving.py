@@ -7,7 +7,7 @@ from seriatim.protocol.frames import (
     Ack,
     ConnectionClosing,
 )
-from tests.unit.protocol.client_steps import (
+from tests.unit.client.session_steps import (
     CHAT,
     ME,
     acks,

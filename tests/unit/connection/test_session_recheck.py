@@ -11,8 +11,8 @@ from seriatim.connection.session_recheck import RevocationRecheck
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable, Unauthorized
 from seriatim.domain.tokens import Claims, new_claims
-from tests.unit.connection.doubles import FakeSocket
-from tests.unit.connection.kit import World, with_world
+from tests.unit.connection.fakes import FakeSocket
+from tests.unit.connection.gateway_harness import World, with_world
 
 
 class Registrar:

@@ -7,7 +7,7 @@ import pytest
 
 from seriatim.connection.listener.state import Receive, Scope, Send
 from seriatim.domain import limits
-from tests.unit.connection.house import answer, hello, house, on_both_loops, until
+from tests.unit.connection.listener_harness import answer, hello, house, on_both_loops, until
 
 GET = b"GET /hi HTTP/1.1\r\nHost: here\r\n\r\n"
 
