@@ -19,7 +19,7 @@ def main() -> None:
     load = Load(batch=asked.batch, senders=asked.senders, quiet=asked.quiet, content_bytes=asked.content_bytes)
     prices = Prices(write_units_million=asked.write_price, read_units_million=asked.read_price)
     print(_line("ADR-004", model.adr_004(load), prices))
-    print(_line("ours", model.ours(load), prices))
+    print(_line("Seriatim", model.seriatim(load), prices))
     print(f"an event in Kafka: {model.event_bytes(load)} B; a row of messages: {model.row_sizes(load)['messages']} B")
 
 

@@ -64,7 +64,7 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True):
         return self.reads * prices.read_units_million + self.writes * prices.write_units_million
 
 
-def ours(load: Load) -> Cost:
+def seriatim(load: Load) -> Cost:
     """One batch read, one update of the counter, one transaction; the flush of a chat that falls idle comes on top."""
     sizes = row_sizes(load)
     reads = load.batch + load.senders * reads_of(sizes["chat_memberships"]) + reads_of(sizes["chat_counters"])

@@ -43,16 +43,23 @@ def prices_table() -> str:
 def side_by_side() -> str:
     head = ("how people write", "", "calls", "read units", "write units", "per million messages")
     rows = [("any", "ADR-004", *_figures(model.adr_004(Load())))]
-    rows += [(name, "ours", *_figures(model.ours(load))) for name, load in LOADS.items()]
+    rows += [(name, "Seriatim", *_figures(model.seriatim(load))) for name, load in LOADS.items()]
     return _table(head, rows)
 
 
 def by_content() -> str:
-    head = ("content", "row in `messages`", "write units: ADR-004", "ours, 1 at a time", "ours, 24 writers", "event")
+    head = (
+        "content",
+        "row in `messages`",
+        "write units: ADR-004",
+        "Seriatim, 1 at a time",
+        "Seriatim, 24 writers",
+        "event",
+    )
     rows = []
     for content in CONTENTS_BYTES:
         alone, many = Load(content_bytes=content), Load(content_bytes=content, batch=24, senders=24)
-        costs = [model.adr_004(alone), model.ours(alone), model.ours(many)]
+        costs = [model.adr_004(alone), model.seriatim(alone), model.seriatim(many)]
         size = model.row_sizes(alone)["messages"]
         rows.append((f"{content} B", f"{size} B", *(_number(each.writes) for each in costs), _bytes(alone)))
     return _table(head, rows)
@@ -65,8 +72,8 @@ def by_role() -> str:
     head = ("role", "what for", "calls", "read units", "write units", "how often")
     rows = [
         ("gateway", "anything", "0", "0", "0", "it has no access to the store"),
-        ("ingest", "a message, 1 at a time", *_units(model.ours(load)), "each message"),
-        ("ingest", "a message, 24 writers", *_units(model.ours(many)), "each message"),
+        ("ingest", "a message, 1 at a time", *_units(model.seriatim(load)), "each message"),
+        ("ingest", "a message, 24 writers", *_units(model.seriatim(many)), "each message"),
         ("ingest", "an acknowledgement", *_units(ack), f"at most every {limits.CLIENT_ACK_EVERY_S:.0f} s per device"),
         ("ingest", "the head of a chat", "0.01", "1", "0", _probes()),
         (
@@ -132,7 +139,7 @@ def _lists() -> str:
 
 def _probes() -> str:
     first, last = limits.PROBE_INTERVAL_S, limits.PROBE_INTERVAL_MAX_S
-    return f"every {first:.0f} to {last:.0f} s per gateway and chat that somebody there has open"
+    return f"every {first:.0f} to {last:.0f} s per gateway and chat that is open there"
 
 
 def _refills() -> str:
@@ -149,8 +156,12 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 640, 320, 56, 36, 264
 _SERIES: Sequence[tuple[str, str, Callable[[int], Cost]]] = (
     ("ADR-004", "#888888", lambda batch: model.adr_004(Load())),
-    ("ours, as many writers as messages", "#b4532a", lambda batch: model.ours(Load(batch=batch, senders=batch))),
-    ("ours, one writer", "#2a6fb4", lambda batch: model.ours(Load(batch=batch, senders=1))),
+    (
+        "Seriatim, as many writers as messages",
+        "#b4532a",
+        lambda batch: model.seriatim(Load(batch=batch, senders=batch)),
+    ),
+    ("Seriatim, one writer", "#2a6fb4", lambda batch: model.seriatim(Load(batch=batch, senders=1))),
 )
 
 

@@ -54,9 +54,9 @@ async def test_a_message_alone_takes_the_units_that_dynamodb_itself_counts() -> 
     # DynamoDB Local reads a key that is not there for nothing; Amazon does not.
     reads = quiet["BatchGetItem"] + 1
     writes = quiet["UpdateItem"] + quiet["TransactWriteItems"] + flush["UpdateItem"]
-    assert Cost(calls=4, reads=reads, writes=writes) == model.ours(Load(quiet=True))
+    assert Cost(calls=4, reads=reads, writes=writes) == model.seriatim(Load(quiet=True))
     writes = busy["UpdateItem"] + busy["TransactWriteItems"]
-    assert Cost(calls=3, reads=reads, writes=writes) == model.ours(Load())
+    assert Cost(calls=3, reads=reads, writes=writes) == model.seriatim(Load())
 
 
 async def _send(log: MessageLog, meter: _Metered, sequence: int, *, through: int = 0) -> dict[str, float]:
@@ -73,13 +73,13 @@ def test_the_model_of_the_record_is_that_of_its_appendix() -> None:
 
 
 def test_the_goals_for_calls_are_met_alone_and_with_24_writers() -> None:
-    assert model.ours(Load()).calls <= 3
-    assert model.ours(Load(batch=24, senders=24)).calls <= 0.5
+    assert model.seriatim(Load()).calls <= 3
+    assert model.seriatim(Load(batch=24, senders=24)).calls <= 0.5
 
 
 def test_a_larger_batch_never_costs_more() -> None:
     for senders in ("one", "all"):
-        costs = [model.ours(Load(batch=m, senders=1 if senders == "one" else m)) for m in page.BATCHES]
+        costs = [model.seriatim(Load(batch=m, senders=1 if senders == "one" else m)) for m in page.BATCHES]
         dollars = [cost.dollars_per_million(Prices()) for cost in costs]
         assert dollars == sorted(dollars, reverse=True)
 
