@@ -1,17 +1,17 @@
-"""The engines under contract for whole sends in one step. Each can be held, killed and broken."""
+"""The engines under contract for atomic commits. Each can be held, killed and broken."""
 
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
-from seriatim.domain.errors import OutcomeUnknown, ServiceUnavailable
+from seriatim.domain.errors import OutcomeUnknown, SeriatimError, ServiceUnavailable
 from seriatim.engines.embedded.atomic_store import EmbeddedAtomicStore
 from seriatim.engines.embedded.event_log import EmbeddedEventLog
 from seriatim.engines.embedded.storage.disk import Changes, Disk, DiskError
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.inprocess.wire import Wire
-from seriatim.ports.atomic_store import AtomicStore
+from seriatim.ports.atomic_store import AtomicStore, AtomicTransaction
 from seriatim.ports.event_log import MESSAGES, Record
 from seriatim.simulation.stores.atomic_store import MemoryAtomicStore
 from seriatim.simulation.stores.event_log import MemoryBroker
@@ -24,12 +24,27 @@ SOON_S = 5.0
 PARTITIONS = {MESSAGES: 2}
 
 
+def committing(
+    work: Callable[[AtomicTransaction], None], done: Callable[[SeriatimError | None], None]
+) -> Callable[[AtomicTransaction | SeriatimError], None]:
+    """A `begin` that does this work and commits. `done` also gets the error of a transaction that did not begin."""
+
+    def begin(opened: AtomicTransaction | SeriatimError) -> None:
+        if isinstance(opened, SeriatimError):
+            done(opened)
+        else:
+            work(opened)
+            opened.commit(done)
+
+    return begin
+
+
 class AtomicStoreEngine(Engine, Protocol):
     """One store and its event log. They belong to one process, so there is one handle."""
 
     store: StoreEngine
 
-    def steps(self) -> AtomicStore: ...
+    def atomic_store(self) -> AtomicStore: ...
 
     def events(self) -> Sequence[Record]:
         """What readers of the event log can read at this moment, partition by partition."""
@@ -42,7 +57,7 @@ class AtomicStoreEngine(Engine, Protocol):
     def release(self) -> None: ...
 
     def hold_answers(self) -> None:
-        """From now on steps are decided, and nobody hears of it, until `release`."""
+        """From now on transactions are committed, and `done` is not called, until `release`."""
         ...
 
     def fail(self) -> None:
@@ -66,7 +81,7 @@ class MemoryAtomicStoreEngine:
         self.store: StoreEngine = self.memory
         self.broker = MemoryBroker(PARTITIONS)
         self.wire = BusyWire()
-        self._steps = self.make()
+        self._atomic_store = self.make()
 
     def make(self) -> MemoryAtomicStore:
         return MemoryAtomicStore(self.memory.store, self.broker, self.wire, SystemClock().now_ms)
@@ -76,13 +91,13 @@ class MemoryAtomicStoreEngine:
 
     async def close(self) -> None:
         self.release()
-        await self._steps.close()
+        await self._atomic_store.close()
 
     async def pause(self) -> None:
         await asyncio.sleep(0.005)
 
-    def steps(self) -> AtomicStore:
-        return self._steps
+    def atomic_store(self) -> AtomicStore:
+        return self._atomic_store
 
     def events(self) -> Sequence[Record]:
         return self.broker.records(MESSAGES)
@@ -101,10 +116,10 @@ class MemoryAtomicStoreEngine:
         self.wire.failing = True
 
     async def shut(self) -> None:
-        await self._steps.close()
+        await self._atomic_store.close()
 
     async def reopen(self) -> None:
-        self._steps = self.make()
+        self._atomic_store = self.make()
 
 
 class BusyWire(Wire):
@@ -156,7 +171,7 @@ class EmbeddedAtomicStoreEngine:
 
     async def _begin(self) -> None:
         self.log = await EmbeddedEventLog.open(self.embedded.folder, PARTITIONS)
-        self._steps = self.make()
+        self._atomic_store = self.make()
         disk = self.embedded.folder.disk
 
         def sync() -> None:
@@ -177,8 +192,8 @@ class EmbeddedAtomicStoreEngine:
     async def pause(self) -> None:
         await asyncio.sleep(0.005)
 
-    def steps(self) -> AtomicStore:
-        return self._steps
+    def atomic_store(self) -> AtomicStore:
+        return self._atomic_store
 
     def events(self) -> Sequence[Record]:
         return self.log.records(MESSAGES)
@@ -216,4 +231,4 @@ class EmbeddedAtomicStoreEngine:
         await self._begin()
 
 
-ONE_STEPS: Sequence[Callable[[], AtomicStoreEngine]] = (MemoryAtomicStoreEngine, EmbeddedAtomicStoreEngine)
+ATOMIC_STORES: Sequence[Callable[[], AtomicStoreEngine]] = (MemoryAtomicStoreEngine, EmbeddedAtomicStoreEngine)

@@ -1,4 +1,4 @@
-"""What every store promises that takes whole sends in one step. Each promise quotes ports/atomic_store.py."""
+"""What every store promises that commits whole sends atomically. Each promise quotes ports/atomic_store.py."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,8 +7,6 @@ import msgspec
 
 from seriatim.domain import limits
 from seriatim.domain.errors import (
-    InternalError,
-    NotAMember,
     OutcomeUnknown,
     RowUnreadable,
     SeriatimError,
@@ -20,7 +18,7 @@ from seriatim.ports import atomic_store as port
 from seriatim.ports.atomic_store import AtomicTransaction
 from seriatim.ports.event_log import MESSAGES, Event, Record
 from seriatim.ports.message_log import ChatCounter, Key
-from tests.contract.atomic_store_engines import PARTITIONS, SOON_S, AtomicStoreEngine
+from tests.contract.atomic_store_engines import PARTITIONS, SOON_S, AtomicStoreEngine, committing
 from tests.contract.event_engines import Suite, until
 from tests.contract.store_data import (
     ANN,
@@ -43,22 +41,22 @@ from tests.contract.store_data import (
 
 SUITE: Suite[AtomicStoreEngine] = Suite(port)
 CHATS = (CHAT, "chat_2", "chat_3")
-HASTY_S, LATE_S = 0.1, 0.1  # how long a step that is held may wait, and how late this machine may be
+HASTY_S, LATE_S = 0.1, 0.1  # how long a transaction that is held may wait, and how late this machine may be
 
 
-# --- what a step does -------------------------------------------------------------------------------------------------
+# --- what a transaction does ------------------------------------------------------------------------------------------
 
 
 @SUITE.promise
-async def all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies(engine: AtomicStoreEngine) -> None:
-    """None: all that the step saw and changed survives a crash, and its events can be read.
+async def all_of_a_transaction_is_there_once_it_is_done_even_if_its_process_dies(engine: AtomicStoreEngine) -> None:
+    """None: all that the transaction saw and changed survives a crash, and its events can be read.
 
     Stores a message and its key, and appends its event to the topic of messages. Writes the counter row.
     """
     stored = [message(number, chat_id=chat_id) for chat_id in CHATS for number in (1, 2)]
     for chat_id in CHATS:
         await found_group(engine.store, chat_id)
-    assert await ask(engine, lambda step: add(step, *stored)) is None
+    assert await committed(engine, lambda transaction: add(transaction, *stored)) is None
     await engine.reopen()
     for chat_id in CHATS:
         mine = [each for each in stored if each.chat_id == chat_id]
@@ -73,24 +71,24 @@ async def all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies(en
 
 
 @SUITE.promise
-async def a_step_finds_its_own_changes(engine: AtomicStoreEngine) -> None:
-    """The rows as one step finds them, its own changes included."""
+async def a_transaction_finds_its_own_changes(engine: AtomicStoreEngine) -> None:
+    """The rows as one transaction finds them, its own changes included."""
     await found_group(engine.store)
     found: list[object] = []
 
-    def take(step: AtomicTransaction) -> None:
-        step.expect([(CHAT, "key-1")])
-        found.extend((step.key(CHAT, "key-1"), step.counter(CHAT)))
-        add(step, message(1))
-        found.extend((step.key(CHAT, "key-1"), step.counter(CHAT)))
-        found.extend(step.is_member(CHAT, user_id) for user_id in (ANN, BOB, DAN))
+    def work(transaction: AtomicTransaction) -> None:
+        transaction.expect([(CHAT, "key-1")])
+        found.extend((transaction.key(CHAT, "key-1"), transaction.counter(CHAT)))
+        add(transaction, message(1))
+        found.extend((transaction.key(CHAT, "key-1"), transaction.counter(CHAT)))
+        found.extend(transaction.is_member(CHAT, user_id) for user_id in (ANN, BOB, DAN))
 
-    assert await ask(engine, take) is None
+    assert await committed(engine, work) is None
     assert found == [None, counter_at(0), key_of(message(1)), counter_at(1), True, True, False]
 
 
 @SUITE.promise
-async def steps_and_other_changes_do_not_come_between_each_other(engine: AtomicStoreEngine) -> None:
+async def transactions_and_other_changes_do_not_come_between_each_other(engine: AtomicStoreEngine) -> None:
     """Nothing else is decided meanwhile.
 
     Its slot is above the counter, so it is free.
@@ -98,15 +96,15 @@ async def steps_and_other_changes_do_not_come_between_each_other(engine: AtomicS
     await found_group(engine.store)
     numbers: list[int] = []
 
-    def next_one(step: AtomicTransaction) -> None:
-        row = step.counter(CHAT)
+    def next_one(transaction: AtomicTransaction) -> None:
+        row = transaction.counter(CHAT)
         assert row is not None
         numbers.append(row.allocated + 1)
-        add(step, message(row.allocated + 1))
+        add(transaction, message(row.allocated + 1))
 
     joining = engine.store.catalog()
     await asyncio.gather(
-        *(ask(engine, next_one) for _ in range(10)),
+        *(committed(engine, next_one) for _ in range(10)),
         *(joining.mute(CHAT, CID, None, timeout_s=T_S) for _ in range(3)),
         joining.remove_member(CHAT, CID, by=ANN, now_ms=NOW_MS, timeout_s=T_S),
     )
@@ -116,14 +114,14 @@ async def steps_and_other_changes_do_not_come_between_each_other(engine: AtomicS
 
 
 @SUITE.promise
-async def a_step_finds_what_was_answered_before(engine: AtomicStoreEngine) -> None:
-    """The rows as one step finds them, its own changes included."""
+async def a_transaction_finds_what_was_answered_before(engine: AtomicStoreEngine) -> None:
+    """The rows as one transaction finds them, its own changes included."""
     await found_group(engine.store)
     await engine.store.catalog().remove_member(CHAT, BOB, by=ANN, now_ms=NOW_MS, timeout_s=T_S)
     await store_messages(engine.store, message(1, sender=CID))
     found: list[object] = []
-    assert await ask(engine, lambda step: found.append(step.key(CHAT, "key-1"))) is None
-    assert await ask(engine, lambda step: found.append(step.is_member(CHAT, BOB))) is None
+    assert await committed(engine, lambda transaction: found.append(transaction.key(CHAT, "key-1"))) is None
+    assert await committed(engine, lambda transaction: found.append(transaction.is_member(CHAT, BOB))) is None
     assert found == [key_of(message(1, sender=CID)), False]
 
 
@@ -136,7 +134,9 @@ async def a_counter_that_is_missing_or_below_its_slots_is_not_trusted(engine: At
     await engine.store.lose_counter("chat_2")
     found: list[ChatCounter | None] = []
     asked = (*CHATS, "chat_none")
-    assert await ask(engine, lambda step: found.extend(step.counter(each) for each in asked)) is None
+    assert (
+        await committed(engine, lambda transaction: found.extend(transaction.counter(each) for each in asked)) is None
+    )
     assert found == [None, None, counter_at(0), None]
 
 
@@ -151,24 +151,25 @@ async def keys_are_found_expected_or_not_and_expired_or_not(engine: AtomicStoreE
     old, other = message(1), message(1, chat_id="chat_2")
     expired = NOW_S - 1
 
-    def store(step: AtomicTransaction) -> None:
-        add(step, old, expires_at_s=expired)
-        add(step, other)
+    def store(transaction: AtomicTransaction) -> None:
+        add(transaction, old, expires_at_s=expired)
+        add(transaction, other)
 
     found: list[Key | None] = []
 
-    def look(step: AtomicTransaction) -> None:
-        step.expect([(CHAT, "key-1"), ("chat_2", "key-2"), (CHAT, "key-1")])
-        found.extend(step.key(chat_id, key) for chat_id in CHATS[:2] for key in ("key-1", "key-2"))
+    def look(transaction: AtomicTransaction) -> None:
+        transaction.expect([(CHAT, "key-1"), ("chat_2", "key-2"), (CHAT, "key-1")])
+        found.extend(transaction.key(chat_id, key) for chat_id in CHATS[:2] for key in ("key-1", "key-2"))
 
-    assert await ask(engine, store) is None
-    assert await ask(engine, look) is None
+    assert await committed(engine, store) is None
+    assert await committed(engine, look) is None
     assert found == [key_of(old, expires_at_s=expired), None, key_of(other), None]
 
 
 @SUITE.promise
-async def a_row_that_cannot_be_read_costs_its_own_chat_only(engine: AtomicStoreEngine) -> None:
-    """A row that cannot be read raises `RowUnreadable` where it is asked for, and nothing else of the step fails by it.
+async def a_row_that_cannot_be_read_fails_its_own_chat_only(engine: AtomicStoreEngine) -> None:
+    """A row that cannot be read raises `RowUnreadable` where it is asked for, and fails nothing else of the
+    transaction.
 
     These (chat, client_message_id) will be asked for: an engine may fetch them together.
     """
@@ -177,15 +178,15 @@ async def a_row_that_cannot_be_read_costs_its_own_chat_only(engine: AtomicStoreE
     await engine.store.damage_counter(CHAT)
     asked: list[type[object]] = []
 
-    def take(step: AtomicTransaction) -> None:
-        step.expect([(CHAT, "key-1"), ("chat_2", "key-1")])
+    def work(transaction: AtomicTransaction) -> None:
+        transaction.expect([(CHAT, "key-1"), ("chat_2", "key-1")])
         try:
-            step.counter(CHAT)
+            transaction.counter(CHAT)
         except SeriatimError as error:
             asked.append(type(error))
-        add(step, message(1, chat_id="chat_2"))
+        add(transaction, message(1, chat_id="chat_2"))
 
-    assert await ask(engine, take) is None
+    assert await committed(engine, work) is None
     assert asked == [RowUnreadable]
     assert await all_slots(engine.store, "chat_2") == [message(1, chat_id="chat_2")]
 
@@ -194,42 +195,45 @@ async def a_row_that_cannot_be_read_costs_its_own_chat_only(engine: AtomicStoreE
 async def a_new_message_takes_the_place_of_an_expired_key(engine: AtomicStoreEngine) -> None:
     """Stores a message and its key, and appends its event to the topic of messages."""
     await found_group(engine.store)
-    assert await ask(engine, lambda step: add(step, message(1), expires_at_s=NOW_S - 1)) is None
+    assert await committed(engine, lambda transaction: add(transaction, message(1), expires_at_s=NOW_S - 1)) is None
     again = message(2, key="key-1")
     found: list[Key | None] = []
 
-    def take(step: AtomicTransaction) -> None:
-        step.expect([(CHAT, "key-1")])
-        add(step, again)
-        found.append(step.key(CHAT, "key-1"))
+    def work(transaction: AtomicTransaction) -> None:
+        transaction.expect([(CHAT, "key-1")])
+        add(transaction, again)
+        found.append(transaction.key(CHAT, "key-1"))
 
-    assert await ask(engine, take) is None
+    assert await committed(engine, work) is None
     assert found == [key_of(again)]
     looked = await engine.store.log().lookup(CHAT, ["key-1"], [], timeout_s=T_S)
     assert looked.keys == {"key-1": key_of(again)}
 
 
-# --- when it is asked and answered ------------------------------------------------------------------------------------
+# --- when it begins and is done ---------------------------------------------------------------------------------------
 
 
 @SUITE.promise
-async def a_step_is_taken_once_and_answered_once_and_neither_from_within(engine: AtomicStoreEngine) -> None:
-    """Calls `take` once, soon: it reads and changes rows without waiting for anything.
+async def begin_and_done_are_called_once_and_never_from_within(engine: AtomicStoreEngine) -> None:
+    """Calls `begin` once, soon, and never from within: with a transaction, or with the error why there is none.
 
-    Then `answer`, once. `take` is not called after `answer`, and neither from within.
+    `begin` reads and changes rows by plain calls, and commits before it returns.
+    Ends the transaction. Calls `done` once, never from within, at the latest at the deadline.
     """
     await found_group(engine.store)
     heard: list[str] = []
-    engine.steps().ask(lambda step: heard.append("taken"), lambda error: heard.append(f"{error}"), deadline=soon())
+    engine.atomic_store().when_ready(
+        committing(lambda transaction: heard.append("begun"), lambda error: heard.append(f"{error}")), deadline=soon()
+    )
     assert heard == []
     await until(engine, lambda: len(heard) >= 2, "an answer")
     await asyncio.sleep(0.05)
-    assert heard == ["taken", "None"]
+    assert heard == ["begun", "None"]
 
 
 @SUITE.promise
-async def who_is_answered_may_ask_again_from_within(engine: AtomicStoreEngine) -> None:
-    """Calls `take` once, soon: it reads and changes rows without waiting for anything."""
+async def done_may_ask_for_the_next_transaction(engine: AtomicStoreEngine) -> None:
+    """Calls `begin` once, soon, and never from within: with a transaction, or with the error why there is none."""
     await found_group(engine.store)
     answers: list[SeriatimError | None] = []
 
@@ -237,62 +241,67 @@ async def who_is_answered_may_ask_again_from_within(engine: AtomicStoreEngine) -
         answers.append(error)
         if len(answers) < 4:
             number = len(answers) + 1
-            engine.steps().ask(lambda step: add(step, message(number)), again, deadline=soon())
+            engine.atomic_store().when_ready(
+                committing(lambda transaction: add(transaction, message(number)), again), deadline=soon()
+            )
 
-    engine.steps().ask(lambda step: add(step, message(1)), again, deadline=soon())
+    engine.atomic_store().when_ready(
+        committing(lambda transaction: add(transaction, message(1)), again), deadline=soon()
+    )
     await until(engine, lambda: len(answers) == 4, "four answers")
     assert answers == [None] * 4
     assert await counter(engine.store) == counter_at(4)
 
 
 @SUITE.promise
-async def events_are_read_from_the_answer_on_and_not_before_the_step_is_decided(engine: AtomicStoreEngine) -> None:
-    """None: all that the step saw and changed survives a crash, and its events can be read."""
+async def events_are_read_once_it_is_done_and_not_while_it_is_decided(engine: AtomicStoreEngine) -> None:
+    """None: all that the transaction saw and changed survives a crash, and its events can be read."""
     await found_group(engine.store)
     before: list[Record] = []
     after: list[list[Record]] = []
 
-    def take(step: AtomicTransaction) -> None:
-        add(step, message(1))
+    def work(transaction: AtomicTransaction) -> None:
+        add(transaction, message(1))
         before.extend(engine.events())
 
-    engine.steps().ask(take, lambda error: after.append(list(engine.events())), deadline=soon())
+    engine.atomic_store().when_ready(
+        committing(work, lambda error: after.append(list(engine.events()))), deadline=soon()
+    )
     await until(engine, lambda: bool(after), "an answer")
     assert before == []
     assert [record.value for record in after[0]] == [message(1).message_id.encode()]
 
 
 @SUITE.promise
-async def a_step_that_is_not_decided_by_its_deadline_never_is(engine: AtomicStoreEngine) -> None:
-    """`answer` comes at the latest at `deadline` of the event loop's clock.
-
-    `take` is not called after `answer`, and neither from within.
+async def a_transaction_that_has_not_begun_by_its_deadline_never_begins(engine: AtomicStoreEngine) -> None:
+    """`deadline`, of the event loop's clock, holds for `begin` and for `done`: a transaction that has not begun by
+    then never begins.
     """
     await found_group(engine.store)
-    taken: list[AtomicTransaction] = []
+    begun: list[AtomicTransaction] = []
     await engine.hold()
-    errors = [await ask(engine, taken.append, within_s=each) for each in (HASTY_S, 0.0, -1.0)]
+    errors = [await committed(engine, begun.append, within_s=each) for each in (HASTY_S, 0.0, -1.0)]
     assert [type(each) for each in errors] == [OutcomeUnknown] * 3
     engine.release()
-    assert await ask(engine, lambda step: add(step, message(1))) is None
-    assert taken == []
+    assert await committed(engine, lambda transaction: add(transaction, message(1))) is None
+    assert begun == []
 
 
 @SUITE.promise
-async def a_step_of_unknown_outcome_is_there_as_a_whole_or_not_at_all(engine: AtomicStoreEngine) -> None:
+async def a_transaction_of_unknown_outcome_is_there_as_a_whole_or_not_at_all(engine: AtomicStoreEngine) -> None:
     """An error: nothing was changed, or, with `OutcomeUnknown`, all of it or nothing, now or later."""
     await found_group(engine.store)
     engine.hold_answers()
-    taken: list[AtomicTransaction] = []
+    begun: list[AtomicTransaction] = []
 
-    def take(step: AtomicTransaction) -> None:
-        taken.append(step)
-        add(step, message(1), message(2))
+    def work(transaction: AtomicTransaction) -> None:
+        begun.append(transaction)
+        add(transaction, message(1), message(2))
 
-    assert isinstance(await ask(engine, take, within_s=HASTY_S), OutcomeUnknown)
-    assert len(taken) == 1
+    assert isinstance(await committed(engine, work, within_s=HASTY_S), OutcomeUnknown)
+    assert len(begun) == 1
     engine.release()
-    assert await ask(engine, lambda step: None) is None
+    assert await committed(engine, lambda transaction: None) is None
     left = [each.sequence for each in await all_slots(engine.store)]
     assert left in ([], [1, 2])
     assert await counter(engine.store) == counter_at(len(left))
@@ -300,23 +309,30 @@ async def a_step_of_unknown_outcome_is_there_as_a_whole_or_not_at_all(engine: At
 
 
 @SUITE.promise
-async def what_take_raises_is_answered_and_leaves_nothing(engine: AtomicStoreEngine) -> None:
-    """If `take` raises, nothing was changed: one of our errors is answered as it is, any other as `InternalError`."""
+async def a_transaction_without_a_commit_leaves_nothing(engine: AtomicStoreEngine) -> None:
+    """A transaction without a `commit` has changed nothing.
+
+    If `begin` raises, the loop's exception handler gets the error, and other transactions go on.
+    """
     await found_group(engine.store)
+    caught: list[object] = []
+    loop, bug = asyncio.get_running_loop(), RuntimeError("a bug")
+    handler = loop.get_exception_handler()
+    loop.set_exception_handler(lambda _, context: caught.append(context.get("exception")))
 
-    def failing(failure: Exception) -> Callable[[AtomicTransaction], None]:
-        def take(step: AtomicTransaction) -> None:
-            add(step, message(1, content="spoilt"))
-            raise failure
+    def dropped(transaction: AtomicTransaction | SeriatimError) -> None:
+        assert not isinstance(transaction, SeriatimError)
+        add(transaction, message(1, content="spoilt"))
 
-        return take
+    def failing(transaction: AtomicTransaction | SeriatimError) -> None:
+        dropped(transaction)
+        raise bug
 
-    errors = await asyncio.gather(
-        ask(engine, failing(RuntimeError("a bug"))),
-        ask(engine, failing(NotAMember("gone"))),
-        ask(engine, lambda step: add(step, message(1))),
-    )
-    assert [type(each) for each in errors] == [InternalError, NotAMember, type(None)]
+    for begin in (dropped, failing):
+        engine.atomic_store().when_ready(begin, deadline=soon())
+    assert await committed(engine, lambda transaction: add(transaction, message(1))) is None
+    loop.set_exception_handler(handler)
+    assert caught == [bug]
     assert await all_slots(engine.store) == [message(1)]
     assert [each.value for each in engine.events()] == [message(1).message_id.encode()]
 
@@ -326,42 +342,45 @@ async def a_store_that_cannot_write_says_so_and_leaves_nothing(engine: AtomicSto
     """An error: nothing was changed, or, with `OutcomeUnknown`, all of it or nothing, now or later."""
     await found_group(engine.store)
     engine.fail()
-    taken: list[AtomicTransaction] = []
-    errors = [await ask(engine, lambda step: add(step, message(1))), await ask(engine, taken.append)]
+    begun: list[AtomicTransaction] = []
+    errors = [
+        await committed(engine, lambda transaction: add(transaction, message(1))),
+        await committed(engine, begun.append),
+    ]
     assert all(isinstance(each, ServiceUnavailable) for each in errors)
-    assert (taken, engine.events()) == ([], [])
+    assert (begun, engine.events()) == ([], [])
 
 
 @SUITE.promise
-async def a_closed_store_refuses_and_takes_nothing(engine: AtomicStoreEngine) -> None:
+async def a_closed_store_refuses_and_begins_nothing(engine: AtomicStoreEngine) -> None:
     """An error: nothing was changed, or, with `OutcomeUnknown`, all of it or nothing, now or later."""
-    taken: list[AtomicTransaction] = []
+    begun: list[AtomicTransaction] = []
     await engine.shut()
-    assert type(await ask(engine, taken.append)) is ServiceUnavailable
-    assert taken == []
+    assert type(await committed(engine, begun.append)) is ServiceUnavailable
+    assert begun == []
 
 
 # --- helpers ----------------------------------------------------------------------------------------------------------
 
 
-async def ask(
-    engine: AtomicStoreEngine, take: Callable[[AtomicTransaction], None], *, within_s: float = SOON_S
+async def committed(
+    engine: AtomicStoreEngine, work: Callable[[AtomicTransaction], None], *, within_s: float = SOON_S
 ) -> SeriatimError | None:
-    """The answer, which comes once, in time, and not from within."""
+    """What `done` got, which is called once, in time, and not from within."""
     loop = asyncio.get_running_loop()
     asked_at, answered_at = loop.time(), list[float]()
     deadline = asked_at + within_s
     answered: asyncio.Future[SeriatimError | None] = loop.create_future()
 
     def answer(error: SeriatimError | None) -> None:
-        assert not answered.done(), "answered twice"
+        assert not answered.done(), "called twice"
         answered_at.append(loop.time())
         answered.set_result(error)
 
-    engine.steps().ask(take, answer, deadline=deadline)
-    assert not answered.done(), "answered from within"
+    engine.atomic_store().when_ready(committing(work, answer), deadline=deadline)
+    assert not answered.done(), "called from within"
     await until(engine, answered.done, "an answer")
-    assert answered_at[0] <= max(deadline, asked_at) + LATE_S, "answered after the deadline"
+    assert answered_at[0] <= max(deadline, asked_at) + LATE_S, "called after the deadline"
     return answered.result()
 
 
@@ -369,14 +388,14 @@ def soon() -> float:
     return asyncio.get_running_loop().time() + SOON_S
 
 
-def add(step: AtomicTransaction, *messages: Message, expires_at_s: int = NOW_S + limits.KEY_LIFETIME_S) -> None:
+def add(transaction: AtomicTransaction, *messages: Message, expires_at_s: int = NOW_S + limits.KEY_LIFETIME_S) -> None:
     """Messages at the end of their chats, each with the counter row."""
     for each in messages:
-        row = step.counter(each.chat_id)
+        row = transaction.counter(each.chat_id)
         assert row is not None
-        step.add(entry(each, expires_at_s=expires_at_s), Event(key=each.chat_id, value=each.message_id.encode()))
+        transaction.add(entry(each, expires_at_s=expires_at_s), Event(key=each.chat_id, value=each.message_id.encode()))
         marks = {"allocated": each.sequence, "published_through": each.sequence, "published_message": each.sequence}
-        step.put_counter(each.chat_id, msgspec.structs.replace(row, **marks))
+        transaction.put_counter(each.chat_id, msgspec.structs.replace(row, **marks))
 
 
 def counter_at(sequence: int) -> ChatCounter:

@@ -1,16 +1,17 @@
-"""The contract of whole sends in one step rejects engines that break one promise each."""
+"""The contract of atomic commits rejects engines that break one promise each."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import pytest
 
-from seriatim.domain.errors import InternalError, SeriatimError
+from seriatim.domain.errors import SeriatimError
 from seriatim.ports.atomic_store import AtomicTransaction
 from seriatim.ports.event_log import Event
 from seriatim.ports.message_log import ChatCounter, Entry, Key
 from seriatim.simulation.stores import atomic_store as memory
-from seriatim.simulation.stores.atomic_store import Answer, MemoryAtomicStore, MemoryAtomicTransaction, Take
+from seriatim.simulation.stores.atomic_store import Begin, Done, MemoryAtomicStore, MemoryAtomicTransaction
 from seriatim.simulation.stores.event_log import MemoryBroker
 from tests.contract.atomic_store_engines import MemoryAtomicStoreEngine
 from tests.contract.atomic_store_suite import SUITE
@@ -20,7 +21,7 @@ from tests.contract.event_engines import keep
 class Breaking(MemoryAtomicStoreEngine):
     """The memory engine with one of its two parts spoiled."""
 
-    step: type[MemoryAtomicTransaction] = MemoryAtomicTransaction
+    transaction: type[MemoryAtomicTransaction] = MemoryAtomicTransaction
     kind: type[MemoryAtomicStore] = MemoryAtomicStore
 
     def make(self) -> MemoryAtomicStore:
@@ -28,34 +29,34 @@ class Breaking(MemoryAtomicStoreEngine):
         return self.kind(self.memory.store, self.broker, self.wire, clock_ms)
 
 
-# --- what a step does -------------------------------------------------------------------------------------------------
+# --- what a transaction does ------------------------------------------------------------------------------------------
 
 
 class LosingKeys(Breaking):
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def write(self, broker: MemoryBroker, now_ms: int) -> None:
             self._keys.clear()
             super().write(broker, now_ms)
 
 
 class LosingEvents(Breaking):
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def write(self, broker: MemoryBroker, now_ms: int) -> None:
             del self._events[1:]
             super().write(broker, now_ms)
 
 
 class LosingCounters(Breaking):
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def write(self, broker: MemoryBroker, now_ms: int) -> None:
             self.counters.clear()
             super().write(broker, now_ms)
 
 
 class ForgettingItself(Breaking):
-    """A step sees the store and not what it is about to change."""
+    """A transaction sees the store and not its own changes."""
 
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def key(self, chat_id: str, client_message_id: str) -> Key | None:
             return self._store.keys.get((chat_id, client_message_id))
 
@@ -63,9 +64,9 @@ class ForgettingItself(Breaking):
 class RememberingWhatItExpected(Breaking):
     """The keys that were fetched at the beginning stay as they were."""
 
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def expect(self, keys: Sequence[tuple[str, str]]) -> None:
-            self._expected = {each: super(RememberingWhatItExpected.step, self).key(*each) for each in keys}
+            self._expected = {each: super(RememberingWhatItExpected.transaction, self).key(*each) for each in keys}
 
         def key(self, chat_id: str, client_message_id: str) -> Key | None:
             expected: dict[tuple[str, str], Key | None] = getattr(self, "_expected", {})
@@ -74,7 +75,7 @@ class RememberingWhatItExpected(Breaking):
 
 
 class HidingTheExpired(Breaking):
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def key(self, chat_id: str, client_message_id: str) -> Key | None:
             found = super().key(chat_id, client_message_id)
             return found if found is not None and found.expires_at_s > 2_000_000_000 else None
@@ -83,32 +84,32 @@ class HidingTheExpired(Breaking):
 class FailingTogether(Breaking):
     """One damaged row fails all that is fetched with it."""
 
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def expect(self, keys: Sequence[tuple[str, str]]) -> None:
             for chat_id, client_message_id in keys:
                 self.key(chat_id, client_message_id)
 
 
 class HidingTheDamaged(Breaking):
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def counter(self, chat_id: str) -> ChatCounter | None:
             return None if chat_id in self._store.unreadable else super().counter(chat_id)
 
 
 class TrustingEveryCounter(Breaking):
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def counter(self, chat_id: str) -> ChatCounter | None:
             return self.counters.get(chat_id) or self._store.counters.get(chat_id)
 
 
 class KnowingEverybody(Breaking):
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def is_member(self, chat_id: str, user_id: str) -> bool:
             return True
 
 
 class PublishingAtOnce(Breaking):
-    """The event is in the log before the step is decided, whatever becomes of it."""
+    """The event is in the log before the transaction is committed, and stays if it is not."""
 
     brokers: list[MemoryBroker] = []  # noqa: RUF012
 
@@ -116,7 +117,7 @@ class PublishingAtOnce(Breaking):
         self.brokers[:] = [self.broker]
         return super().make()
 
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def add(self, entry: Entry, event: Event) -> None:
             super().add(entry, event)
             early = MemoryAtomicTransaction(self._store)
@@ -125,100 +126,102 @@ class PublishingAtOnce(Breaking):
 
 
 class WritingAtOnce(Breaking):
-    """A step that fails leaves what it did until then."""
+    """A transaction that fails leaves what it did until then."""
 
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def add(self, entry: Entry, event: Event) -> None:
             super().add(entry, event)
             self._store.fill(self._entries.popitem()[1].message)
 
 
-class StandingOnOldRows(Breaking):
-    """What was decided by others since the question was put is lost."""
+class KeepingOldCounters(Breaking):
+    """What was decided by others since the transaction was asked for is lost."""
 
     class kind(MemoryAtomicStore):
-        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
+        def when_ready(self, begin: Begin, *, deadline: float) -> None:
             seen = dict(self._store.counters)
 
-            def outdated(step: AtomicTransaction) -> None:
-                for chat_id, row in seen.items():
-                    step.put_counter(chat_id, row)
-                take(step)
+            def outdated(opened: AtomicTransaction | SeriatimError) -> None:
+                if not isinstance(opened, SeriatimError):
+                    for chat_id, row in seen.items():
+                        opened.put_counter(chat_id, row)
+                begin(opened)
 
-            super().ask(outdated, answer, deadline=deadline)
-
-
-# --- when it is asked and answered ------------------------------------------------------------------------------------
+            super().when_ready(outdated, deadline=deadline)
 
 
-class TakingFromWithin(Breaking):
+# --- when it begins and is done ---------------------------------------------------------------------------------------
+
+
+class BeginningFromWithin(Breaking):
     class kind(MemoryAtomicStore):
-        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
-            take(MemoryAtomicTransaction(self._store))
-            super().ask(lambda step: None, answer, deadline=deadline)
+        def when_ready(self, begin: Begin, *, deadline: float) -> None:
+            opened = MemoryAtomicTransaction(self._store)
+            begin(opened)
+            super().when_ready(lambda later: _commit(later, opened.done), deadline=deadline)
 
 
-class TakingTwice(Breaking):
+class BeginningTwice(Breaking):
     class kind(MemoryAtomicStore):
-        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
-            def twice(step: AtomicTransaction) -> None:
-                take(step)
-                take(step)
+        def when_ready(self, begin: Begin, *, deadline: float) -> None:
+            def twice(opened: AtomicTransaction | SeriatimError) -> None:
+                begin(opened)
+                begin(opened)
 
-            super().ask(twice, answer, deadline=deadline)
+            super().when_ready(twice, deadline=deadline)
 
 
-class AnsweringTwice(Breaking):
-    class kind(MemoryAtomicStore):
-        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
+class DoneTwice(Breaking):
+    class transaction(MemoryAtomicTransaction):
+        def commit(self, done: Done) -> None:
             def twice(error: SeriatimError | None) -> None:
-                answer(error)
-                asyncio.get_running_loop().call_soon(answer, error)
+                done(error)
+                asyncio.get_running_loop().call_soon(done, error)
 
-            super().ask(take, twice, deadline=deadline)
+            super().commit(twice)
 
 
-class AnsweringFirst(Breaking):
-    """The answer does not wait for the store."""
+class DoneFirst(Breaking):
+    """`done` does not wait for the store."""
 
+    class transaction(MemoryAtomicTransaction):
+        def commit(self, done: Done) -> None:
+            done(None)
+            super().commit(lambda error: None)
+
+
+class WithoutDeadlines(Breaking):
     class kind(MemoryAtomicStore):
-        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
-            asyncio.get_running_loop().call_soon(answer, None)
-            super().ask(take, lambda error: None, deadline=deadline)
+        def when_ready(self, begin: Begin, *, deadline: float) -> None:
+            super().when_ready(begin, deadline=deadline + 60)
 
 
-class Patient(Breaking):
-    """Nobody's time is ever up."""
-
-    class kind(MemoryAtomicStore):
-        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
-            super().ask(take, answer, deadline=deadline + 60)
-
-
-class TakingAfterTheAnswer(Breaking):
+class BeginningAfterTheDeadline(Breaking):
     """What is late is done all the same."""
 
     class kind(MemoryAtomicStore):
-        def _apply(self, asked: memory._Asked) -> Sequence[str]:
-            asked.answered = False
-            return super()._apply(asked)
+        def _apply(self, request: memory._Request) -> Sequence[str]:
+            request.answered = False
+            return super()._apply(request)
 
 
-class HalfAStep(Breaking):
+class HalfATransaction(Breaking):
     """What it could not finish in time is left as it is."""
 
-    class step(MemoryAtomicTransaction):
+    class transaction(MemoryAtomicTransaction):
         def write(self, broker: MemoryBroker, now_ms: int) -> None:
             self._entries.popitem()
             super().write(broker, now_ms)
 
 
-class HushingBugs(Breaking):
+class HidingBugs(Breaking):
     class kind(MemoryAtomicStore):
-        def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
-            super().ask(
-                take, lambda error: answer(None if isinstance(error, InternalError) else error), deadline=deadline
-            )
+        def when_ready(self, begin: Begin, *, deadline: float) -> None:
+            def quiet(opened: AtomicTransaction | SeriatimError) -> None:
+                with suppress(Exception):
+                    begin(opened)
+
+            super().when_ready(quiet, deadline=deadline)
 
 
 class ServingWhenClosed(Breaking):
@@ -227,34 +230,39 @@ class ServingWhenClosed(Breaking):
             return
 
 
+def _commit(opened: AtomicTransaction | SeriatimError, done: Done | None) -> None:
+    if not isinstance(opened, SeriatimError) and done is not None:
+        opened.commit(done)
+
+
 BROKEN: Mapping[type[Breaking], str] = {
-    LosingKeys: "all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies",
-    LosingEvents: "all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies",
-    LosingCounters: "all_of_a_step_is_there_once_it_is_answered_even_if_its_process_dies",
-    ForgettingItself: "a_step_finds_its_own_changes",
+    LosingKeys: "all_of_a_transaction_is_there_once_it_is_done_even_if_its_process_dies",
+    LosingEvents: "all_of_a_transaction_is_there_once_it_is_done_even_if_its_process_dies",
+    LosingCounters: "all_of_a_transaction_is_there_once_it_is_done_even_if_its_process_dies",
+    ForgettingItself: "a_transaction_finds_its_own_changes",
     RememberingWhatItExpected: "a_new_message_takes_the_place_of_an_expired_key",
     HidingTheExpired: "keys_are_found_expected_or_not_and_expired_or_not",
-    FailingTogether: "a_row_that_cannot_be_read_costs_its_own_chat_only",
-    HidingTheDamaged: "a_row_that_cannot_be_read_costs_its_own_chat_only",
+    FailingTogether: "a_row_that_cannot_be_read_fails_its_own_chat_only",
+    HidingTheDamaged: "a_row_that_cannot_be_read_fails_its_own_chat_only",
     TrustingEveryCounter: "a_counter_that_is_missing_or_below_its_slots_is_not_trusted",
-    KnowingEverybody: "a_step_finds_what_was_answered_before",
-    PublishingAtOnce: "events_are_read_from_the_answer_on_and_not_before_the_step_is_decided",
-    WritingAtOnce: "what_take_raises_is_answered_and_leaves_nothing",
-    StandingOnOldRows: "steps_and_other_changes_do_not_come_between_each_other",
-    TakingFromWithin: "a_step_is_taken_once_and_answered_once_and_neither_from_within",
-    TakingTwice: "a_step_is_taken_once_and_answered_once_and_neither_from_within",
-    AnsweringTwice: "a_step_is_taken_once_and_answered_once_and_neither_from_within",
-    AnsweringFirst: "events_are_read_from_the_answer_on_and_not_before_the_step_is_decided",
-    Patient: "a_step_that_is_not_decided_by_its_deadline_never_is",
-    TakingAfterTheAnswer: "a_step_that_is_not_decided_by_its_deadline_never_is",
-    HalfAStep: "a_step_of_unknown_outcome_is_there_as_a_whole_or_not_at_all",
-    HushingBugs: "what_take_raises_is_answered_and_leaves_nothing",
-    ServingWhenClosed: "a_closed_store_refuses_and_takes_nothing",
+    KnowingEverybody: "a_transaction_finds_what_was_answered_before",
+    PublishingAtOnce: "events_are_read_once_it_is_done_and_not_while_it_is_decided",
+    WritingAtOnce: "a_transaction_without_a_commit_leaves_nothing",
+    KeepingOldCounters: "transactions_and_other_changes_do_not_come_between_each_other",
+    BeginningFromWithin: "begin_and_done_are_called_once_and_never_from_within",
+    BeginningTwice: "begin_and_done_are_called_once_and_never_from_within",
+    DoneTwice: "begin_and_done_are_called_once_and_never_from_within",
+    DoneFirst: "events_are_read_once_it_is_done_and_not_while_it_is_decided",
+    WithoutDeadlines: "a_transaction_that_has_not_begun_by_its_deadline_never_begins",
+    BeginningAfterTheDeadline: "a_transaction_that_has_not_begun_by_its_deadline_never_begins",
+    HalfATransaction: "a_transaction_of_unknown_outcome_is_there_as_a_whole_or_not_at_all",
+    HidingBugs: "a_transaction_without_a_commit_leaves_nothing",
+    ServingWhenClosed: "a_closed_store_refuses_and_begins_nothing",
 }
 
 
 @pytest.mark.parametrize("engine", BROKEN, ids=lambda engine: engine.__name__)
 async def test_the_contract_rejects(engine: type[Breaking], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "MemoryAtomicTransaction", engine.step)
+    monkeypatch.setattr(memory, "MemoryAtomicTransaction", engine.transaction)
     with pytest.raises((AssertionError, pytest.fail.Exception)):
         await keep(SUITE.named(BROKEN[engine]), engine)

@@ -271,7 +271,7 @@ async def who_is_removed_during_a_read_is_shown_nothing(engine: DurabilityEngine
 class ExpressEngine(DurabilityEngine):
     """The same plane over a store that takes whole sends in one step."""
 
-    storing = "step"
+    storing = "transaction"
 
     def atomic_store(self) -> AtomicStore | None:
         return MemoryAtomicStore(self.store, self.broker, self.wire, self.clock.now_ms)

@@ -152,7 +152,7 @@ def later_drafts_get_lower_slots() -> Sequence[Patch]:
 
 @removes("an atomic commit reads no counter that lies below the slots of its chat", hole="H4")
 def atomic_commit_trusts_any_counter() -> Sequence[Patch]:
-    return [(EmbeddedAtomicStore, "_trusts", lambda self, chat_id, counter: True)]
+    return [(EmbeddedAtomicStore, "verified", lambda self, chat_id, row: True)]
 
 
 @removes("membership is a condition of the atomic commit", hole="H19")

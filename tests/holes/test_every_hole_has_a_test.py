@@ -21,7 +21,7 @@ def test_a_story_on_a_folder_sends_by_an_atomic_commit() -> None:
     async def schedule(bench: Bench) -> None:
         node = bench.node()
         await node.stored(draft(1))
-        assert node.wire.calls == ["step"]
+        assert node.wire.calls == ["transaction"]
         assert isinstance(bench, EmbeddedBench)
         assert len(list(bench.folder.rows("messages"))) == 1
 

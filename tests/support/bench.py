@@ -253,14 +253,14 @@ class Node:
 
     def on_lookup(self, *outcomes: CallOutcome) -> None:
         """What becomes of the next looks at what a draft depends on. In one step all of these are the step's fate."""
-        self.wire.on("step" if self.atomic_store else "lookup", *outcomes)
+        self.wire.on("transaction" if self.atomic_store else "lookup", *outcomes)
 
     def on_commit(self, *outcomes: CallOutcome) -> None:
-        self.wire.on("step" if self.atomic_store else "persist", *outcomes)
+        self.wire.on("transaction" if self.atomic_store else "persist", *outcomes)
 
     def on_publish(self, *outcomes: CallOutcome) -> None:
         if self.atomic_store:
-            self.wire.on("step", *outcomes)
+            self.wire.on("transaction", *outcomes)
         else:
             self.events_wire.on("append", *outcomes)
 

@@ -21,6 +21,7 @@ from seriatim.engines.embedded.event_reader import EmbeddedEventReader
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.rows import EventRow, first_text, last_number
+from seriatim.engines.embedded.storage.snapshot import WriteTransaction
 from seriatim.ports.atomic_store import AtomicStore, AtomicTransaction
 from seriatim.ports.catalog import Roster
 from seriatim.ports.clock import Clock
@@ -77,7 +78,7 @@ class OnAFolder(OnMemory):
         return cast(MemoryEventWriter, Wired(EmbeddedEventWriter(self.log, clock), wire))
 
     def whole_sends(self, wire: ScriptedWire, clock: Clock) -> AtomicStore:
-        return WiredSteps(EmbeddedAtomicStore(self.folder, self.log, clock), wire, self.syncs)
+        return WiredAtomicStore(EmbeddedAtomicStore(self.folder, self.log, clock), wire, self.syncs)
 
     def roster(self, wire: ScriptedWire) -> Roster:
         return cast(Roster, Wired(EmbeddedRoster(self.folder), wire))
@@ -115,13 +116,20 @@ class FolderLog:
     def append(self, partition: Partition, events: Sequence[tuple[bytes | None, bytes, Headers]], now_ms: int) -> None:
         """Behind all that was asked for before, and before all that follows."""
         fresh = [(EventRow(key, value, headers, now_ms), None) for key, value, headers in events]
-        self._log.writer.enlist(
-            "append",
-            lambda transaction: self._log.put(transaction, partition, fresh),
-            lambda error: None,
-            deadline=asyncio.get_running_loop().time() + T_S,
-            applied=lambda: self._log.appended({partition: fresh}),
-        )
+        deadline = asyncio.get_running_loop().time() + T_S
+
+        def begin(opened: WriteTransaction | SeriatimError) -> None:
+            assert not isinstance(opened, SeriatimError)
+            self._log.put(opened, partition, fresh)
+            self._log.writer.submit(
+                "append",
+                opened,
+                lambda error: None,
+                deadline=deadline,
+                applied=lambda: self._log.appended({partition: fresh}),
+            )
+
+        self._log.writer.when_ready("append", begin, deadline=deadline)
 
 
 class Wired:
@@ -136,56 +144,49 @@ class Wired:
         return partial(self._call, name, method) if inspect.iscoroutinefunction(method) else method
 
     async def _call(self, name: str, method: Callable[..., Any], *args: Any, timeout_s: float, **options: Any) -> Any:
-        draw_fault = self._wire.next_outcome(name)
-        if draw_fault.refusal is not None:
+        outcome = self._wire.next_outcome(name)
+        if outcome.refusal is not None:
             await asyncio.sleep(0)
-            raise draw_fault.refusal(f"{name}: {draw_fault.refusal.__name__}")
+            raise outcome.refusal(f"{name}: {outcome.refusal.__name__}")
         ends = asyncio.get_running_loop().time() + timeout_s
         try:
             async with asyncio.timeout_at(ends):
-                await _leg(draw_fault.request_s)
-                if draw_fault.before is not None:
-                    draw_fault.before()
+                await _leg(outcome.request_s)
+                if outcome.before is not None:
+                    outcome.before()
                 result = await method(*args, timeout_s=timeout_s, **options)
-                await _leg(draw_fault.response_s)
+                await _leg(outcome.response_s)
                 return result
         except TimeoutError:
             raise OutcomeUnknown(f"{name}: no answer within {timeout_s:g} s") from None
 
 
-class WiredSteps(AtomicStore):
+class WiredAtomicStore(AtomicStore):
     """A lost request is a sync that never ends: the engine itself has to answer by the deadline."""
 
-    def __init__(self, steps: AtomicStore, wire: ScriptedWire, syncs: VirtualSyncs) -> None:
-        self._steps = steps
+    def __init__(self, store: AtomicStore, wire: ScriptedWire, syncs: VirtualSyncs) -> None:
+        self._store = store
         self._wire = wire
         self._syncs = syncs
 
-    def ask(
-        self,
-        take: Callable[[AtomicTransaction], None],
-        answer: Callable[[SeriatimError | None], None],
-        *,
-        deadline: float,
-    ) -> None:
-        draw_fault, loop = self._wire.next_outcome("step"), asyncio.get_running_loop()
-        before = draw_fault.before
-        if draw_fault.refusal is not None:
-            loop.call_soon(answer, draw_fault.refusal("step: refused"))
+    def when_ready(self, begin: Callable[[AtomicTransaction | SeriatimError], None], *, deadline: float) -> None:
+        outcome, loop = self._wire.next_outcome("transaction"), asyncio.get_running_loop()
+        if outcome.refusal is not None:
+            loop.call_soon(begin, outcome.refusal("transaction: refused"))
             return
 
-        def taken(step: AtomicTransaction) -> None:
-            if before is not None:
-                before()
-            take(step)
+        def begin_on(opened: AtomicTransaction | SeriatimError) -> None:
+            if outcome.before is not None and not isinstance(opened, SeriatimError):
+                outcome.before()
+            begin(opened)
 
-        if draw_fault.request_s == math.inf:
+        if outcome.request_s == math.inf:
             self._syncs.held = True
-            self._steps.ask(taken, answer, deadline=deadline)
-        elif draw_fault.request_s:
-            loop.call_later(draw_fault.request_s, partial(self._steps.ask, taken, answer, deadline=deadline))
+            self._store.when_ready(begin_on, deadline=deadline)
+        elif outcome.request_s:
+            loop.call_later(outcome.request_s, partial(self._store.when_ready, begin_on, deadline=deadline))
         else:
-            self._steps.ask(taken, answer, deadline=deadline)
+            self._store.when_ready(begin_on, deadline=deadline)
 
 
 def _event(record: Record) -> object:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from seriatim.domain import limits
 from seriatim.domain.errors import InvalidMessage, NotAMember, SeriatimError
 from seriatim.domain.message import Draft, Message, Receipt
+from seriatim.durability.records import duplicate_receipt
 from seriatim.ports.message_log import Cancelled, Entry, Key, KeyTaken, Lookup, SenderGone, SlotTaken
 
 
@@ -43,15 +43,7 @@ def judge(draft: Draft, digest: str, found: Lookup, now_s: int) -> Verdict:
 def judge_key(draft: Draft, digest: str, key: Key, *, member: bool) -> Hit | Refusal:
     """A key answers its own sender, even one removed since; to others it tells nothing but that the id is taken."""
     if key.sender_id == draft.sender_id:
-        return Hit(
-            Receipt(
-                message_id=key.message_id,
-                sequence=key.sequence,
-                created_at=key.created_at,
-                deduplicated=True,
-                content_differs=key.content_sha256 != digest,
-            )
-        )
+        return Hit(duplicate_receipt(key, digest))
     if not member:
         return Refusal(NotAMember("you are not a member of this chat, or it does not exist"))
     return Refusal(
@@ -65,11 +57,6 @@ def judge_key(draft: Draft, digest: str, key: Key, *, member: bool) -> Hit | Ref
 
 def expired(key: Key, now_s: int) -> bool:
     return key.expires_at_s <= now_s
-
-
-def expires_at_s(created_ms: int) -> int:
-    """Of the key of a message created then. Rounded up: a key is judged by whole seconds, and lives no shorter."""
-    return -(-created_ms // 1000) + limits.KEY_LIFETIME_S
 
 
 class CancellationOutcome(msgspec.Struct, frozen=True):

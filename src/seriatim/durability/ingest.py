@@ -82,11 +82,11 @@ class Ingest:
             if self._draining or not self._breaker.closed or not self._store_breaker.closed:
                 self._check_open(now)
             pending = Pending(draft, deadline=deadline, admitted_at=now, answer=answer)
-            express = self._committer
-            if express is None or draft.chat_id in self._pipelines:
+            committer = self._committer
+            if committer is None or draft.chat_id in self._pipelines:
                 self._pipeline(draft.chat_id).put(pending)
             else:
-                express.put(pending)
+                committer.submit(pending)
         except SeriatimError as error:
             asyncio.get_running_loop().call_soon(answer, error)
 
@@ -158,7 +158,7 @@ class Ingest:
         for pipeline in self._pipelines.values():
             pipeline.finish()
         if self._committer is not None:
-            await self._committer.finish()  # first: it may still send drafts the long way
+            await self._committer.finish()  # first: it may still hand drafts to pipelines
         while self._tasks:
             await asyncio.wait(list(self._tasks.values()))
 
@@ -206,7 +206,7 @@ class Ingest:
             breaker=self._breaker,
             observe=self._observe,
             producer_id=self._producer_id,
-            long_way=self._submit_to_pipeline,
+            to_pipeline=self._submit_to_pipeline,
         )
 
     def _submit_to_pipeline(self, pending: Pending) -> None:
@@ -216,7 +216,8 @@ class Ingest:
             if self._draining:
                 pipeline.finish()
         except SeriatimError as error:
-            asyncio.get_running_loop().call_soon(pending.answer, error)  # who is told may ask again: after this step
+            # Deferred: the callback may call submit() again.
+            asyncio.get_running_loop().call_soon(pending.answer, error)
 
     def _ended(self, chat_id: str) -> None:
         del self._pipelines[chat_id], self._tasks[chat_id]

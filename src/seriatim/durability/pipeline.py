@@ -23,6 +23,7 @@ from seriatim.durability.dedup import Fresh, Hit, Refusal, Verdict, judge
 from seriatim.durability.guards import StoreGuard
 from seriatim.durability.observer import DurabilityObserver
 from seriatim.durability.publish import ChatPublisher
+from seriatim.durability.records import with_predecessor
 from seriatim.durability.slots import SlotWriter
 from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer
@@ -256,14 +257,3 @@ class ChatPipeline:
             )
         except SeriatimError:
             return  # the chat stays dirty, and the reconciler settles it
-
-
-def with_predecessor(receipt: Receipt, prev_sequence: int | None) -> Receipt:
-    return Receipt(
-        message_id=receipt.message_id,
-        sequence=receipt.sequence,
-        created_at=receipt.created_at,
-        deduplicated=receipt.deduplicated,
-        content_differs=receipt.content_differs,
-        prev_sequence=prev_sequence,
-    )

@@ -10,11 +10,11 @@ import msgspec
 
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, OutcomeUnknown, ServiceUnavailable, Throttled
-from seriatim.domain.events import MessagePersisted, encode_message, headers, message_persisted
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.times import iso
 from seriatim.durability.deadline import Deadline, retry_refused
 from seriatim.durability.observer import DurabilityObserver
+from seriatim.durability.records import new_event
 from seriatim.durability.stable_prefix import PrefixReader
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, Event, EventWriter
@@ -139,7 +139,18 @@ class ChatPublisher:
         for out in run:
             if isinstance(out.slot, Sealed):
                 continue
-            events.append(self._event(out.slot, out, previous, event_time))
+            events.append(
+                new_event(
+                    out.slot,
+                    prev_sequence=previous,
+                    members_version=out.members_version,
+                    origin_connection_id=out.origin_connection_id,
+                    producer_id=self._producer_id,
+                    trace_id=out.trace_id,
+                    event_time=event_time,
+                    republished=out.readback,
+                )
+            )
             predecessors[out.slot.sequence] = previous
             previous = out.slot.sequence
         if events:
@@ -152,20 +163,3 @@ class ChatPublisher:
         for out in run:
             self._own.pop(out.slot.sequence, None)
         return predecessors
-
-    def _event(self, message: Message, out: PublishItem, previous: int | None, event_time: str) -> Event:
-        decoded = message_persisted(
-            message,
-            prev_sequence=previous,
-            members_version=out.members_version,
-            origin_connection_id=out.origin_connection_id,
-            producer_id=self._producer_id,
-            trace_id=out.trace_id,
-            event_time=event_time,
-        )
-        return Event(
-            key=self.chat_id,
-            value=encode_message(decoded),
-            headers=headers(MessagePersisted, out.trace_id, republished=out.readback),
-            decoded=decoded,
-        )

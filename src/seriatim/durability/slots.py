@@ -23,10 +23,11 @@ from seriatim.domain.ids import MESSAGE, ulid
 from seriatim.domain.message import Draft, Message, Receipt, Sealed, Slot
 from seriatim.domain.times import iso
 from seriatim.durability.deadline import Deadline, retry_refused
-from seriatim.durability.dedup import Hit, expires_at_s, judge_cancelled
+from seriatim.durability.dedup import Hit, judge_cancelled
 from seriatim.durability.guards import StoreGuard
 from seriatim.durability.observer import DurabilityObserver
 from seriatim.durability.publish import ChatPublisher, PublishItem
+from seriatim.durability.records import key_expires_at_s, new_entry, new_receipt
 from seriatim.durability.stable_prefix import PrefixReader
 from seriatim.ports.clock import Clock
 from seriatim.ports.message_log import Allocation, Entry, MessageLog, PublishedAhead
@@ -209,9 +210,7 @@ class SlotWriter:
         for job, entry in zip(group, entries, strict=True):
             message = entry.message
             lease.free.popleft()
-            job.outcome = Receipt(
-                message_id=message.message_id, sequence=message.sequence, created_at=message.created_at
-            )
+            job.outcome = new_receipt(message)
             self._publisher.filled(
                 PublishItem(
                     slot=message,
@@ -235,22 +234,9 @@ class SlotWriter:
         """Messages at the next free slots. Their time is taken now, after the allocation, and never runs backwards."""
         self._created_ms = max(self._created_ms, self._clock.now_ms())
         created_at = iso(self._created_ms)
-        ends_at_s = expires_at_s(self._created_ms)
+        expires_at_s = key_expires_at_s(self._created_ms)
         return [
-            Entry(
-                message=Message(
-                    message_id=job.message_id,
-                    chat_id=self._chat_id,
-                    sequence=lease.free[index],
-                    sender_id=job.draft.sender_id,
-                    client_message_id=job.draft.client_message_id,
-                    content=job.draft.content,
-                    content_type=job.draft.content_type,
-                    created_at=created_at,
-                ),
-                content_sha256=job.digest,
-                expires_at_s=ends_at_s,
-            )
+            new_entry(job.draft, job.digest, job.message_id, lease.free[index], created_at, expires_at_s)
             for index, job in enumerate(group)
         ]
 

@@ -1,4 +1,4 @@
-"""A store in which whole sends are one step: for engines that keep messages and events in one place of one process.
+"""A store that commits whole sends atomically: for engines that keep messages and events in one place of one process.
 
 Optional. Where there is none, a send looks up, allocates, persists and publishes in turn, and may stop in between.
 """
@@ -12,9 +12,9 @@ from seriatim.ports.message_log import ChatCounter, Entry, Key
 
 
 class AtomicTransaction(Protocol):
-    """The rows as one step finds them, its own changes included. Nothing else is decided meanwhile.
+    """The rows as one transaction finds them, its own changes included. Nothing else is decided meanwhile.
 
-    A row that cannot be read raises `RowUnreadable` where it is asked for, and nothing else of the step fails by it.
+    A row that cannot be read raises `RowUnreadable` where it is asked for, and fails nothing else of the transaction.
     """
 
     def counter(self, chat_id: str) -> ChatCounter | None:
@@ -41,20 +41,22 @@ class AtomicTransaction(Protocol):
         """Writes the counter row."""
         ...
 
+    def commit(self, done: Callable[[SeriatimError | None], None]) -> None:
+        """Ends the transaction. Calls `done` once, never from within, at the latest at the deadline.
+
+        None: all that the transaction saw and changed survives a crash, and its events can be read. An error: nothing
+        was changed, or, with `OutcomeUnknown`, all of it or nothing, now or later.
+        """
+        ...
+
 
 class AtomicStore(Protocol):
-    def ask(
-        self,
-        take: Callable[[AtomicTransaction], None],
-        answer: Callable[[SeriatimError | None], None],
-        *,
-        deadline: float,
-    ) -> None:
-        """Calls `take` once, soon: it reads and changes rows without waiting for anything. Then `answer`, once.
+    def when_ready(self, begin: Callable[[AtomicTransaction | SeriatimError], None], *, deadline: float) -> None:
+        """Calls `begin` once, soon, and never from within: with a transaction, or with the error why there is none.
 
-        None: all that the step saw and changed survives a crash, and its events can be read. An error: nothing was
-        changed, or, with `OutcomeUnknown`, all of it or nothing, now or later. `take` is not called after `answer`,
-        and neither from within. `answer` comes at the latest at `deadline` of the event loop's clock. If `take`
-        raises, nothing was changed: one of our errors is answered as it is, any other as `InternalError`.
+        `begin` reads and changes rows by plain calls, and commits before it returns. A transaction without a `commit`
+        has changed nothing. If `begin` raises, the loop's exception handler gets the error, and other transactions go
+        on. `deadline`, of the event loop's clock, holds for `begin` and for `done`: a transaction that has not begun
+        by then never begins.
         """
         ...

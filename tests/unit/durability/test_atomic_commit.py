@@ -34,7 +34,7 @@ async def test_drafts_of_all_chats_that_come_together_are_one_step(bench: Bench)
     answers = [node.submit(draft(number, chat_id=(CHAT, OTHER)[number % 2])) for number in range(6)]
     receipts = [each for each in await asyncio.gather(*answers) if isinstance(each, Receipt)]
     assert [each.sequence for each in receipts] == [1, 1, 2, 2, 3, 3]
-    assert node.wire.calls == ["step"]
+    assert node.wire.calls == ["transaction"]
     assert node.recorded.counted == {"allocated": 6, "persisted": 6, "published": 6, "answered": 6}
 
 
@@ -42,7 +42,7 @@ async def test_what_comes_after_a_step_was_decided_is_the_next_one_and_need_not_
     bench: Bench,
 ) -> None:
     node = express(bench)
-    node.wire.on("step", CallOutcome(response_s=1.0))
+    node.wire.on("transaction", CallOutcome(response_s=1.0))
     slow = node.submit(draft(1))
     await asyncio.sleep(0.1)
     assert (await node.stored(draft(2))).sequence == 2
@@ -100,7 +100,7 @@ async def test_of_two_drafts_with_one_id_in_one_step_one_is_stored_and_both_are_
 
 async def test_a_retry_after_a_lost_answer_finds_the_message(bench: Bench) -> None:
     node = express(bench)
-    node.wire.on("step", LOST_RESPONSE)
+    node.wire.on("transaction", LOST_RESPONSE)
     assert isinstance(await node.failed(draft(1)), OutcomeUnknown)
     receipt = await node.stored(draft(1))
     assert (receipt.sequence, receipt.deduplicated, bench.published()) == (1, True, [1])
@@ -142,7 +142,7 @@ async def test_a_key_answers_its_own_sender_even_a_removed_one_and_nobody_else(b
 
 async def test_who_is_removed_before_the_step_is_decided_is_refused(bench: Bench) -> None:
     node = express(bench)
-    node.wire.on("step", with_before(lambda: bench.remove(BOB)))
+    node.wire.on("transaction", with_before(lambda: bench.remove(BOB)))
     refused, stored = await asyncio.gather(node.submit(draft(1, sender_id=BOB)), node.submit(draft(2)))
     assert isinstance(refused, NotAMember)
     assert isinstance(stored, Receipt)
@@ -162,10 +162,10 @@ async def test_a_chat_with_something_unpublished_goes_the_long_way_and_comes_bac
     answers.append(node.submit(draft(3)))  # follows the others, though a step would be faster
     receipts = [each for each in await asyncio.gather(*answers) if isinstance(each, Receipt)]
     assert [each.sequence for each in receipts] == [2, 3, 4]
-    assert (node.wire.count("step"), bench.published()) == (1, [1, 2, 3, 4])
+    assert (node.wire.count("transaction"), bench.published()) == (1, [1, 2, 3, 4])
     await asyncio.sleep(limits.PIPELINE_IDLE_S + 0.1)
     assert (await node.stored(draft(4))).sequence == 5
-    assert node.wire.count("step") == 2
+    assert node.wire.count("transaction") == 2
 
 
 async def test_a_chat_without_its_counter_halts_and_the_others_do_not(bench: Bench) -> None:

@@ -38,7 +38,7 @@ def express(bench: Bench) -> Node:
 
 async def test_who_has_less_time_than_the_others_is_answered_in_its_own(bench: Bench) -> None:
     node = express(bench)
-    node.wire.on("step", late(2.0))
+    node.wire.on("transaction", late(2.0))
     patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=1.0)
     assert isinstance(await hasty, OutcomeUnknown)
     assert not patient.done()
@@ -48,7 +48,7 @@ async def test_who_has_less_time_than_the_others_is_answered_in_its_own(bench: B
 
 async def test_who_was_answered_before_the_others_is_not_answered_or_counted_again(bench: Bench) -> None:
     node = express(bench)
-    node.wire.on("step", CallOutcome(response_s=2.0))
+    node.wire.on("transaction", CallOutcome(response_s=2.0))
     patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=1.0)
     assert isinstance(await hasty, OutcomeUnknown)
     assert isinstance(await patient, Receipt)
@@ -58,7 +58,7 @@ async def test_who_was_answered_before_the_others_is_not_answered_or_counted_aga
 
 async def test_whose_time_is_almost_up_when_the_step_is_decided_is_not_stored(bench: Bench) -> None:
     node = express(bench)
-    node.wire.on("step", late(2.0))
+    node.wire.on("transaction", late(2.0))
     patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=2.1)
     assert isinstance(await hasty, ServerBusy)
     assert isinstance(await patient, Receipt)
@@ -75,7 +75,7 @@ async def test_drafts_without_time_are_refused_and_say_nothing_about_the_store(b
 
 async def test_a_step_that_was_given_up_is_never_taken_and_the_next_one_begins(bench: Bench) -> None:
     node = express(bench)
-    node.wire.on("step", late(6.0), LOST_REQUEST)
+    node.wire.on("transaction", late(6.0), LOST_REQUEST)
     assert isinstance(await node.failed(draft(1)), OutcomeUnknown)
     assert isinstance(await node.failed(draft(2)), OutcomeUnknown)
     assert (bench.contents(), bench.counter().allocated) == ([], 0)
@@ -142,7 +142,7 @@ async def test_nobody_is_answered_while_the_step_is_being_decided(bench: Bench) 
 
     node = express(bench)
     bench.store.lose_counter(CHAT)
-    node.wire.on("step", late(4.0))
+    node.wire.on("transaction", late(4.0))
     most, limits.PIPELINES_MAX = limits.PIPELINES_MAX, 0
     with steps_of(Watched):
         for number, chat_id in enumerate((OTHER, CHAT)):
@@ -200,7 +200,7 @@ async def _broken(node: Node) -> None:
     """Half of the steps are never decided, half of them are and come to nothing."""
     for number in range(limits.BREAKER_FAILURES_MAX):
         if number % 2:
-            node.wire.on("step", LOST_REQUEST)
+            node.wire.on("transaction", LOST_REQUEST)
         else:
             node.wire.cuts.append(0)
         assert isinstance(await node.failed(draft(number), within_s=1.0), OutcomeUnknown)
@@ -225,7 +225,7 @@ async def test_b2_a_store_that_says_that_it_is_broken_or_cannot_be_read_is_asked
             raise ServiceUnavailable("the data folder cannot be read")
 
     node = express(bench)
-    node.wire.always("step", UNAVAILABLE)
+    node.wire.always("transaction", UNAVAILABLE)
     for number in range(2 * limits.BREAKER_FAILURES_MAX):
         assert type(await node.failed(draft(number))) is ServiceUnavailable
     node.wire.heal()
@@ -240,7 +240,7 @@ async def test_while_a_probe_is_out_no_other_step_is_asked(bench: Bench) -> None
     node = express(bench)
     await _broken(node)
     await asyncio.sleep(limits.BREAKER_OPEN_S)
-    node.wire.on("step", CallOutcome(response_s=1.0))
+    node.wire.on("transaction", CallOutcome(response_s=1.0))
     probe = node.submit(draft(1))
     await asyncio.sleep(0.1)
     assert isinstance(await node.failed(draft(2)), BreakerOpen)
@@ -252,7 +252,7 @@ async def test_a_probe_that_wrote_nothing_proves_nothing_and_keeps_nobody_out(be
     node = express(bench)
     await _broken(node)
     await asyncio.sleep(limits.BREAKER_OPEN_S)
-    node.wire.on("step", THROTTLED)
+    node.wire.on("transaction", THROTTLED)
     assert isinstance(await node.failed(draft(1)), ServiceUnavailable)
     assert isinstance(await node.failed(draft(1, sender_id=EVE)), NotAMember)
     assert node.ingest.breaker.value == "half_open"
@@ -262,7 +262,7 @@ async def test_a_probe_that_wrote_nothing_proves_nothing_and_keeps_nobody_out(be
 
 async def test_refusals_do_not_shut_the_door(bench: Bench) -> None:
     node = express(bench)
-    node.wire.always("step", THROTTLED)
+    node.wire.always("transaction", THROTTLED)
     for number in range(2 * limits.BREAKER_FAILURES_MAX):
         await node.failed(draft(number))
     node.wire.heal()
@@ -278,7 +278,7 @@ async def test_a_drain_finishes_what_was_admitted_by_either_way(bench: Bench) ->
     node = express(bench)
     bench.put_message(1, age_s=9)
     bench.set_counter(CHAT, 1, published=0)
-    node.wire.on("step", late(1.0))
+    node.wire.on("transaction", late(1.0))
     answers = [node.submit(draft(1)), node.submit(draft(2, chat_id=OTHER))]
     drained = [node.process.spawn(node.ingest.drain()) for _ in range(2)]
     await asyncio.sleep(0.5)

@@ -7,7 +7,7 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType
-from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError
+from seriatim.domain.errors import OutcomeUnknown, SeriatimError
 from seriatim.domain.message import TEXT, Message
 from seriatim.engines.embedded.atomic_store import EmbeddedAtomicStore
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
@@ -19,6 +19,7 @@ from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.ports.atomic_store import AtomicTransaction
 from seriatim.ports.event_log import MESSAGES, Event
 from seriatim.ports.message_log import ChatCounter, Entry
+from tests.contract.atomic_store_engines import committing
 from tests.unit.engines.slow_disk import SOON_S, SlowDisk, begun, until
 
 CHAT = "chat_1"
@@ -28,11 +29,14 @@ async def test_an_event_is_not_read_before_its_step_is_synced_and_is_read_after_
     folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow.may_end.set()
-    events, steps = await sending(folder)
+    events, store = await sending(folder)
     slow.may_end.clear()
     slow.begun.clear()
     answers: list[SeriatimError | None] = []
-    steps.ask(lambda step: send(step, 1), answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    store.when_ready(
+        committing(lambda transaction: send(transaction, 1), answers.append),
+        deadline=asyncio.get_running_loop().time() + SOON_S,
+    )
     await begun(slow)
     await asyncio.sleep(0.02)
     assert (answers, events.records(MESSAGES)) == ([], [])
@@ -43,103 +47,104 @@ async def test_an_event_is_not_read_before_its_step_is_synced_and_is_read_after_
     await until(lambda: bool(events.records(MESSAGES)))
     slots = await EmbeddedMessageLog(folder).read(CHAT, after=0, limit=9, timeout_s=SOON_S)
     assert [each.sequence for each in slots.slots] == [1]
-    steps.ask(lambda step: send(step, 2), answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    store.when_ready(
+        committing(lambda transaction: send(transaction, 2), answers.append),
+        deadline=asyncio.get_running_loop().time() + SOON_S,
+    )
     await until(lambda: len(answers) == 2)
     assert answers[1] is None
     assert [record.offset for record in events.records(MESSAGES)] == [0, 1]
 
 
-async def test_a_step_that_changes_nothing_costs_no_sync(folder: Folder, slow: SlowDisk) -> None:
+async def test_a_transaction_that_changes_nothing_costs_no_sync(folder: Folder, slow: SlowDisk) -> None:
     slow.may_end.set()
-    _, steps = await sending(folder)
+    _, store = await sending(folder)
     await folder.writer.idle()
     before = slow.syncs
     answers: list[SeriatimError | None] = []
 
-    def snapshot(step: AtomicTransaction) -> None:
-        step.expect([(CHAT, "key")])
-        assert step.key(CHAT, "key") is None
-        assert step.counter(CHAT) is not None
+    def read(transaction: AtomicTransaction) -> None:
+        transaction.expect([(CHAT, "key")])
+        assert transaction.key(CHAT, "key") is None
+        assert transaction.counter(CHAT) is not None
 
-    steps.ask(snapshot, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    store.when_ready(committing(read, answers.append), deadline=asyncio.get_running_loop().time() + SOON_S)
     await until(lambda: bool(answers))
     assert (answers, slow.syncs) == ([None], before)
 
 
-async def test_of_how_many_chats_the_end_is_known_is_bounded_and_all_are_looked_at_again_after_a_mend(
+async def test_the_number_of_verified_chats_is_bounded_and_none_is_verified_after_a_mend(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "STORE_VERIFIED_CHATS_MAX", 2)
-    _, steps = await sending(folder)
+    _, store = await sending(folder)
     chats = [CHAT, "chat_2", "chat_3"]
     for chat_id in chats[1:]:
         await found(folder, chat_id)
     answers: list[SeriatimError | None] = []
 
-    def snapshot(step: AtomicTransaction) -> None:
-        assert all(step.counter(each) is not None for each in chats)
+    def read(transaction: AtomicTransaction) -> None:
+        assert all(transaction.counter(each) is not None for each in chats)
 
-    steps.ask(snapshot, answers.append, deadline=asyncio.get_running_loop().time() + SOON_S)
+    store.when_ready(committing(read, answers.append), deadline=asyncio.get_running_loop().time() + SOON_S)
     await until(lambda: bool(answers))
-    assert (answers, list(steps._trusted)) == ([None], chats[1:])
+    assert (answers, list(store._verified)) == ([None], chats[1:])
     for listener in folder.writer.mended:
         listener()
-    assert list(steps._trusted) == []
+    assert list(store._verified) == []
 
 
-async def test_a_counter_that_others_have_written_since_is_read_anew(folder: Folder) -> None:
-    """A step keeps the counter that it wrote; the long way, or a repair, may have written another."""
-    _, steps = await sending(folder)
-    assert await asked(steps, lambda step: send(step, 1)) is None
+async def test_a_counter_that_others_have_written_since_is_read_again(folder: Folder) -> None:
+    """The store caches the counter that it wrote; the pipeline, or a repair, may have written another."""
+    _, store = await sending(folder)
+    assert await committed(store, lambda transaction: send(transaction, 1)) is None
     assert await EmbeddedMessageLog(folder).raise_counter(CHAT, allocated=7, now_ms=5, timeout_s=SOON_S)
     seen: list[ChatCounter | None] = []
-    assert await asked(steps, lambda step: seen.append(step.counter(CHAT))) is None
+    assert await committed(store, lambda transaction: seen.append(transaction.counter(CHAT))) is None
     assert [each and (each.allocated, each.published_through) for each in seen] == [(7, 1)]
 
 
-async def test_a_step_that_fails_leaves_no_counter_behind(folder: Folder) -> None:
-    _, steps = await sending(folder)
-    assert await asked(steps, lambda step: send(step, 1)) is None
+async def test_a_transaction_without_a_commit_leaves_no_counter_behind(folder: Folder) -> None:
+    _, store = await sending(folder)
+    assert await committed(store, lambda transaction: send(transaction, 1)) is None
 
-    def fail(step: AtomicTransaction) -> None:
-        send(step, 2)
-        raise RuntimeError("a bug")
+    def drop(opened: AtomicTransaction | SeriatimError) -> None:
+        assert not isinstance(opened, SeriatimError)
+        send(opened, 2)
 
-    assert isinstance(await asked(steps, fail), InternalError)
+    store.when_ready(drop, deadline=asyncio.get_running_loop().time() + SOON_S)
     seen: list[ChatCounter | None] = []
-    assert await asked(steps, lambda step: seen.append(step.counter(CHAT))) is None
+    assert await committed(store, lambda transaction: seen.append(transaction.counter(CHAT))) is None
     assert [each and each.allocated for each in seen] == [1]
-    assert await asked(steps, lambda step: send(step, 2)) is None
+    assert await committed(store, lambda transaction: send(transaction, 2)) is None
 
 
-async def test_a_chat_that_was_left_dirty_is_clean_in_the_index_too_once_a_step_wrote_its_counter(
+async def test_a_chat_that_was_left_dirty_is_clean_in_the_index_too_once_a_transaction_wrote_its_counter(
     folder: Folder,
 ) -> None:
-    _, steps = await sending(folder)
+    _, store = await sending(folder)
     log = EmbeddedMessageLog(folder)
     await log.allocate(CHAT, 1, published_through=0, published_message=0, now_ms=1, timeout_s=SOON_S)
     assert [each.chat_id for each in await log.dirty(before_ms=10, limit=9, timeout_s=SOON_S)] == [CHAT]
-    assert await asked(steps, lambda step: send(step, 2)) is None
+    assert await committed(store, lambda transaction: send(transaction, 2)) is None
     assert list(folder.disk.scan(b"D", b"E")) == []
 
 
-async def test_of_how_many_chats_the_places_are_kept_is_bounded(
-    folder: Folder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_number_of_cached_chats_is_bounded(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "STORE_CACHED_CHATS_MAX", 2)
-    _, steps = await sending(folder)
+    _, store = await sending(folder)
     chats = [CHAT, "chat_2", "chat_3"]
     for chat_id in chats[1:]:
         await found(folder, chat_id)
     for _ in range(2):
-        assert await asked(steps, lambda step: [step.counter(each) for each in chats].clear()) is None
-        assert list(steps._places) == chats[1:]
-    assert await asked(steps, lambda step: send(step, 1)) is None
+        assert await committed(store, lambda transaction: [transaction.counter(each) for each in chats].clear()) is None
+        assert list(store._chats) == chats[1:]
+    assert await committed(store, lambda transaction: send(transaction, 1)) is None
 
 
-async def asked(steps: EmbeddedAtomicStore, take: Callable[[AtomicTransaction], None]) -> SeriatimError | None:
+async def committed(store: EmbeddedAtomicStore, work: Callable[[AtomicTransaction], None]) -> SeriatimError | None:
     answer: asyncio.Future[SeriatimError | None] = asyncio.get_running_loop().create_future()
-    steps.ask(take, answer.set_result, deadline=asyncio.get_running_loop().time() + SOON_S)
+    store.when_ready(committing(work, answer.set_result), deadline=asyncio.get_running_loop().time() + SOON_S)
     return await answer
 
 
@@ -162,7 +167,7 @@ async def found(folder: Folder, chat_id: str) -> None:
     await EmbeddedCatalog(folder).create_group(chat, [], now_ms=1, timeout_s=SOON_S)
 
 
-def send(step: AtomicTransaction, sequence: int) -> None:
+def send(transaction: AtomicTransaction, sequence: int) -> None:
     message = Message(
         message_id=f"msg_{sequence}",
         chat_id=CHAT,
@@ -173,9 +178,9 @@ def send(step: AtomicTransaction, sequence: int) -> None:
         content_type=TEXT,
         created_at="",
     )
-    assert step.counter(CHAT) is not None
-    step.add(Entry(message=message, content_sha256="", expires_at_s=2**40), Event(key=CHAT, value=b"event"))
-    step.put_counter(
+    assert transaction.counter(CHAT) is not None
+    transaction.add(Entry(message=message, content_sha256="", expires_at_s=2**40), Event(key=CHAT, value=b"event"))
+    transaction.put_counter(
         CHAT,
         ChatCounter(
             allocated=sequence,

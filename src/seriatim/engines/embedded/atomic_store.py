@@ -1,5 +1,6 @@
 """`AtomicStore` in the data folder: messages, keys, counters and events lie in one place, so a send is one write."""
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from seriatim.domain import limits
@@ -17,78 +18,72 @@ from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, Event, Partition
 from seriatim.ports.message_log import ChatCounter, Entry, Key
 
+_OPERATION = "send"
+
 
 class EmbeddedAtomicStore(AtomicStore):
-    """Slots are not looked at one by one: nobody but this process writes, and nothing above a counter is ever filled.
+    """Slots are not read one by one: only this process writes, and it fills no slot above a counter.
 
-    A folder that was tampered with may have a counter below its slots; so each chat is looked at once.
+    In a folder that was tampered with a counter may be below its slots; so each chat is verified once.
     """
 
     def __init__(self, folder: Folder, events: EmbeddedEventLog, clock: Clock) -> None:
-        self._writer = folder.writer
+        self.writer = folder.writer
+        self.events = events
         self._disk = folder.disk
-        self._events = events
         self._clock = clock
-        self._trusted: dict[str, None] = {}
-        self._places: dict[str, Place] = {}
-        folder.writer.mended.append(self._trusted.clear)
+        self._verified: dict[str, None] = {}
+        self._chats: dict[str, CachedChat] = {}
+        folder.writer.mended.append(self._verified.clear)
 
-    def ask(
-        self,
-        take: Callable[[AtomicTransaction], None],
-        answer: Callable[[SeriatimError | None], None],
-        *,
-        deadline: float,
-    ) -> None:
-        appended: dict[Partition, list[Appended]] = {}
+    def when_ready(self, begin: Callable[[AtomicTransaction | SeriatimError], None], *, deadline: float) -> None:
+        def begin_on(opened: WriteTransaction | SeriatimError) -> None:
+            if isinstance(opened, SeriatimError):
+                begin(opened)
+            else:
+                begin(EmbeddedAtomicTransaction(self, opened, self._clock.now_ms(), deadline))
 
-        def decide(transaction: WriteTransaction) -> None:
-            step = EmbeddedAtomicTransaction(
-                transaction, self._events, self._clock.now_ms(), appended, self._place, self._trusts
-            )
-            take(step)
-            step.finish()
+        self.writer.when_ready(_OPERATION, begin_on, deadline=deadline)
 
-        self._writer.enlist("send", decide, answer, deadline=deadline, applied=lambda: self._events.appended(appended))
+    def chat(self, chat_id: str) -> "CachedChat":
+        chat = self._chats.get(chat_id)
+        if chat is None:
+            if len(self._chats) >= limits.STORE_CACHED_CHATS_MAX:
+                del self._chats[next(iter(self._chats))]
+            partition = Partition(MESSAGES, partition_of(chat_id, self.events.partition_count(MESSAGES)))
+            chat = self._chats[chat_id] = CachedChat(chat_id, partition)
+        return chat
 
-    def _place(self, chat_id: str) -> "Place":
-        place = self._places.get(chat_id)
-        if place is None:
-            if len(self._places) >= limits.STORE_CACHED_CHATS_MAX:
-                del self._places[next(iter(self._places))]
-            partition = Partition(MESSAGES, partition_of(chat_id, self._events.partition_count(MESSAGES)))
-            place = self._places[chat_id] = Place(chat_id, partition)
-        return place
-
-    def _trusts(self, chat_id: str, row: CounterRow) -> bool:
-        if chat_id not in self._trusted:
+    def verified(self, chat_id: str, row: CounterRow) -> bool:
+        """Whether no slot above the counter is filled."""
+        if chat_id not in self._verified:
             prefix = rows.slots_prefix(chat_id)
             newest = next(self._disk.scan_down(rows.after(prefix), prefix), None)
             if newest is not None and rows.last_number(newest[0]) > row.counter.allocated:
                 return False
-            if len(self._trusted) >= limits.STORE_VERIFIED_CHATS_MAX:
-                del self._trusted[next(iter(self._trusted))]
-            self._trusted[chat_id] = None
+            if len(self._verified) >= limits.STORE_VERIFIED_CHATS_MAX:
+                del self._verified[next(iter(self._verified))]
+            self._verified[chat_id] = None
         return True
 
 
-class Place:
-    """Where the rows of one chat lie, worked out once, and its counter as it was read or written last."""
+class CachedChat:
+    """The keys of one chat's rows, built once, and its counter as it was read or written last."""
 
-    __slots__ = ("_counter", "_row", "chat_id", "counter_key", "key", "keys", "partition", "slots")
+    __slots__ = ("_counter", "_row", "chat_id", "counter_key", "event_key", "keys_prefix", "partition", "slots_prefix")
 
     def __init__(self, chat_id: str, partition: Partition) -> None:
         self.chat_id = chat_id
         self.partition = partition
-        self.key = chat_id.encode()
-        self.keys = rows.keys_prefix(chat_id)
-        self.slots = rows.slots_prefix(chat_id)
+        self.event_key = chat_id.encode()
+        self.keys_prefix = rows.keys_prefix(chat_id)
+        self.slots_prefix = rows.slots_prefix(chat_id)
         self.counter_key = rows.counter_key(chat_id)
         self._row: bytes | None = None
         self._counter: CounterRow | None = None
 
     def counter(self, transaction: WriteTransaction) -> CounterRow | None:
-        """Read anew only if the row is another one: the very bytes that were written come back."""
+        """Decoded only if the row is another object: an unchanged row comes back as the same bytes object."""
         row = transaction.get(self.counter_key)
         if row is not self._row:
             self._counter = rows.COUNTER.found(row)
@@ -104,86 +99,85 @@ class Place:
 
 
 class EmbeddedAtomicTransaction(AtomicTransaction):
-    """Over one `WriteTransaction`. What it appends is gathered, partition by partition, and written by `finish`."""
+    """Over one `WriteTransaction`. The events are collected by partition, and written by `commit`."""
 
-    def __init__(
-        self,
-        transaction: WriteTransaction,
-        events: EmbeddedEventLog,
-        now_ms: int,
-        appended: dict[Partition, list[Appended]],
-        place_of: Callable[[str], Place],
-        trusts: Callable[[str, CounterRow], bool],
-    ) -> None:
-        self._view = transaction
+    def __init__(self, store: EmbeddedAtomicStore, transaction: WriteTransaction, now_ms: int, deadline: float) -> None:
+        self._store = store
+        self._transaction = transaction
         self._changes = transaction.changes
-        self._events = events
         self._now_ms = now_ms
-        self._appended = appended
-        self._place_of = place_of
-        self._trusts = trusts
-        self._fresh: dict[Partition, list[Appended]] = {}
-        self._places: dict[str, tuple[Place, list[Appended]]] = {}  # and the events of its partition
+        self._deadline = deadline
+        self._events: dict[Partition, list[Appended]] = {}
+        self._chats: dict[str, tuple[CachedChat, list[Appended]]] = {}  # and the events of its partition
         self._counters: dict[str, CounterRow] = {}
-        self._names: dict[tuple[str, str], bytes] = {}  # the rows of the keys that were expected
-        self._known: dict[bytes, bytes | None] = {}  # as they were before this step
+        self._key_rows: dict[tuple[str, str], bytes] = {}  # the row keys of the idempotency keys that were expected
+        self._fetched: dict[bytes, bytes | None] = {}  # those rows as they were before this transaction
 
     def counter(self, chat_id: str) -> ChatCounter | None:
-        place, _ = self._places.get(chat_id) or self._find(chat_id)
-        row = place.counter(self._view)
-        if row is None or not self._trusts(chat_id, row):
+        chat, _ = self._chats.get(chat_id) or self._chat(chat_id)
+        row = chat.counter(self._transaction)
+        if row is None or not self._store.verified(chat_id, row):
             return None
         self._counters[chat_id] = row
         return row.counter
 
     def expect(self, keys: Sequence[tuple[str, str]]) -> None:
-        places, names = self._places, self._names
+        chats, key_rows = self._chats, self._key_rows
         for key in keys:
             chat_id, client_message_id = key
-            place, _ = places.get(chat_id) or self._find(chat_id)
-            names[key] = rows.idempotency_key(place.keys, client_message_id)
-        asked = list(names.values())
+            chat, _ = chats.get(chat_id) or self._chat(chat_id)
+            key_rows[key] = rows.idempotency_key(chat.keys_prefix, client_message_id)
+        wanted = list(key_rows.values())
         try:
-            self._known = dict(zip(asked, self._view.get_all(asked), strict=True))
+            self._fetched = dict(zip(wanted, self._transaction.get_all(wanted), strict=True))
         except RowUnreadable:
-            names.clear()  # one of them is damaged: each is read when it is asked for, and only that one fails
+            key_rows.clear()  # one of them is damaged: each is read when it is asked for, and only that one fails
 
     def key(self, chat_id: str, client_message_id: str) -> Key | None:
-        name = self._names.get((chat_id, client_message_id))
-        if name is None:
-            place, _ = self._places.get(chat_id) or self._find(chat_id)
-            found = self._view.get(rows.idempotency_key(place.keys, client_message_id))
+        key_row = self._key_rows.get((chat_id, client_message_id))
+        if key_row is None:
+            chat, _ = self._chats.get(chat_id) or self._chat(chat_id)
+            found = self._transaction.get(rows.idempotency_key(chat.keys_prefix, client_message_id))
         else:
-            found = self._changes.get(name) or self._known[name]  # no row is ever empty, and no key is taken back
+            found = self._changes.get(key_row) or self._fetched[key_row]  # no row is empty, and no key is deleted
         return None if found is None else rows.KEY.decode(found)
 
     def is_member(self, chat_id: str, user_id: str) -> bool:
-        return self._view.get(rows.member_key(chat_id, user_id)) is not None
+        return self._transaction.get(rows.member_key(chat_id, user_id)) is not None
 
     def add(self, entry: Entry, event: Event) -> None:
         message = entry.message
         chat_id, client_message_id = message.chat_id, message.client_message_id
-        place, fresh = self._places.get(chat_id) or self._find(chat_id)
-        name = self._names.get((chat_id, client_message_id)) or rows.idempotency_key(place.keys, client_message_id)
+        chat, events = self._chats.get(chat_id) or self._chat(chat_id)
+        key_row = self._key_rows.get((chat_id, client_message_id)) or rows.idempotency_key(
+            chat.keys_prefix, client_message_id
+        )
         changes = self._changes
-        changes[place.slots + message.sequence.to_bytes(8, "big")] = rows.encode_message(message)
-        changes[name] = rows.KEY.encode(store_rules.key_of(entry))
-        fresh.append((EventRow(place.key, event.value, event.headers, self._now_ms), event.decoded))
+        changes[chat.slots_prefix + message.sequence.to_bytes(8, "big")] = rows.encode_message(message)
+        changes[key_row] = rows.KEY.encode(store_rules.key_of(entry))
+        events.append((EventRow(chat.event_key, event.value, event.headers, self._now_ms), event.decoded))
 
     def put_counter(self, chat_id: str, counter: ChatCounter) -> None:
-        place, _ = self._places.get(chat_id) or self._find(chat_id)
-        before = self._counters.pop(chat_id, None) or place.counter(self._view)
+        chat, _ = self._chats.get(chat_id) or self._chat(chat_id)
+        before = self._counters.pop(chat_id, None) or chat.counter(self._transaction)
         if before is None:
             raise InternalError(f"{chat_id} has no counter")
-        place.put_counter(self._view, before, counter)
+        chat.put_counter(self._transaction, before, counter)
 
-    def finish(self) -> None:
-        for partition, fresh in self._fresh.items():
-            if fresh:
-                self._events.put(self._view, partition, fresh)
-                self._appended[partition] = fresh
+    def commit(self, done: Callable[[SeriatimError | None], None]) -> None:
+        log, store = self._store.events, self._store
+        appended = {partition: events for partition, events in self._events.items() if events}
+        try:
+            for partition, events in appended.items():
+                log.put(self._transaction, partition, events)
+        except SeriatimError as error:  # the end of a partition cannot be read
+            asyncio.get_running_loop().call_soon(done, error)
+            return
+        store.writer.submit(
+            _OPERATION, self._transaction, done, deadline=self._deadline, applied=lambda: log.appended(appended)
+        )
 
-    def _find(self, chat_id: str) -> tuple[Place, list[Appended]]:
-        place = self._place_of(chat_id)
-        found = self._places[chat_id] = (place, self._fresh.setdefault(place.partition, []))
+    def _chat(self, chat_id: str) -> tuple[CachedChat, list[Appended]]:
+        chat = self._store.chat(chat_id)
+        found = self._chats[chat_id] = (chat, self._events.setdefault(chat.partition, []))
         return found

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from seriatim.domain.errors import RowUnreadable
+from seriatim.domain.errors import RowUnreadable, SeriatimError
 from seriatim.durability import atomic_commit
 from seriatim.durability.atomic_commit import AtomicCommitter
 from seriatim.ports.atomic_store import AtomicTransaction
@@ -13,14 +13,16 @@ from seriatim.simulation.stores.atomic_store import MemoryAtomicTransaction
 
 @removes("a send is answered once its transaction is committed", hole="H7", profile="embedded", seeds=200)
 def step_answered_early() -> Sequence[Patch]:
-    original = AtomicCommitter._decide
+    original = AtomicCommitter._commit
 
-    def decide(self: AtomicCommitter, company: atomic_commit._CommitBatch, step: AtomicTransaction) -> None:
-        original(self, company, step)
-        for pending, outcome in zip(company.drafts, company.outcomes, strict=True):
+    def commit(
+        self: AtomicCommitter, batch: atomic_commit._CommitBatch, transaction: AtomicTransaction | SeriatimError
+    ) -> None:
+        original(self, batch, transaction)
+        for pending, outcome in zip(batch.drafts, batch.outcomes, strict=False):
             asyncio.get_running_loop().call_soon(pending.answer, outcome)
 
-    return [(AtomicCommitter, "_decide", decide)]
+    return [(AtomicCommitter, "_commit", commit)]
 
 
 @removes(
@@ -44,23 +46,25 @@ def step_takes_the_unpublished_along() -> Sequence[Patch]:
 
 @removes("the counter row is written with the messages", hole="H4", profile="embedded", seeds=200)
 def step_without_counter() -> Sequence[Patch]:
-    return [(atomic_commit._Batch, "finish", lambda self: None)]
+    return [(atomic_commit._BatchWriter, "finish", lambda self: None)]
 
 
 @removes("drafts of one atomic commit keep the order in which they came", hole="H25", profile="embedded", seeds=200)
 def step_reversed() -> Sequence[Patch]:
-    original = AtomicCommitter._decide
+    original = AtomicCommitter._commit
 
-    def decide(self: AtomicCommitter, company: atomic_commit._CommitBatch, step: AtomicTransaction) -> None:
-        company.drafts.reverse()
-        original(self, company, step)
+    def commit(
+        self: AtomicCommitter, batch: atomic_commit._CommitBatch, transaction: AtomicTransaction | SeriatimError
+    ) -> None:
+        batch.drafts.reverse()
+        original(self, batch, transaction)
 
-    return [(AtomicCommitter, "_decide", decide)]
+    return [(AtomicCommitter, "_commit", commit)]
 
 
 @removes("a row that cannot be read stops the sends of its own chat only", hole="H23", profile="embedded")
 def step_shares_damage() -> Sequence[Patch]:
-    def leave(self: atomic_commit._Batch, chat_id: str, error: RowUnreadable) -> None:
+    def leave(self: atomic_commit._BatchWriter, chat_id: str, error: RowUnreadable) -> None:
         raise error
 
-    return [(atomic_commit._Batch, "_leave", leave)]
+    return [(atomic_commit._BatchWriter, "_leave", leave)]

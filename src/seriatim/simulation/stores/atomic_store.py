@@ -1,6 +1,6 @@
-"""`AtomicStore` in memory: a step is decided where the rows are and in one moment, or never.
+"""`AtomicStore` in memory: a transaction is decided where the rows are and in one moment, or never.
 
-Stricter than a folder: answers may overtake each other, and what was decided may come to nothing, though nothing died.
+Stricter than a folder: answers may overtake each other, and what was decided may be dropped, though no process died.
 """
 
 import asyncio
@@ -17,8 +17,8 @@ from seriatim.ports.message_log import ChatCounter, Entry, Key
 from seriatim.simulation.stores.event_log import MemoryBroker
 from seriatim.simulation.stores.tables import MemoryStore
 
-Take = Callable[[AtomicTransaction], None]
-Answer = Callable[[SeriatimError | None], None]
+Begin = Callable[[AtomicTransaction | SeriatimError], None]
+Done = Callable[[SeriatimError | None], None]
 
 
 class MemoryAtomicStore(AtomicStore):
@@ -32,69 +32,85 @@ class MemoryAtomicStore(AtomicStore):
         self._closed = False
         self._under_way: dict[asyncio.Task[None], None] = {}
 
-    def ask(self, take: Take, answer: Answer, *, deadline: float) -> None:
-        task = asyncio.get_running_loop().create_task(self._carry(_Asked(take), answer, deadline))
+    def when_ready(self, begin: Begin, *, deadline: float) -> None:
+        task = asyncio.get_running_loop().create_task(self._carry(_Request(begin), deadline))
         self._under_way[task] = None
         task.add_done_callback(self._under_way.pop)
 
     async def close(self) -> None:
-        """What was asked for before is answered; what comes later is refused."""
+        """Earlier requests are answered; later ones are refused."""
         self._closed = True
         while self._under_way:
             await asyncio.wait(list(self._under_way))
 
-    async def _carry(self, asked: "_Asked", answer: Answer, deadline: float) -> None:
+    async def _carry(self, request: "_Request", deadline: float) -> None:
         error: SeriatimError | None = None
-        stood: list[str] = []
+        changed: list[str] = []
 
         def finish() -> None:
-            for chat_id in stood:
+            for chat_id in changed:
                 self._store.index_dirty(chat_id)
 
         try:
             if self._closed:
                 raise ServiceUnavailable("the store is closed")
             await self._wire.call(
-                "step",
-                lambda: stood.extend(self._apply(asked)),
+                "transaction",
+                lambda: changed.extend(self._apply(request)),
                 timeout_s=deadline - asyncio.get_running_loop().time(),
                 finish=finish,
             )
         except SeriatimError as refusal:
             error = refusal
-        except Exception as failure:
-            error = InternalError("step: something unexpected happened")
-            error.__cause__ = failure
-        asked.answered = True
-        answer(error)
+        request.answer(error)
 
-    def _apply(self, asked: "_Asked") -> Sequence[str]:
+    def _apply(self, request: "_Request") -> Sequence[str]:
         """The chats whose counters it wrote. Its process decides, so it must still be there and waiting."""
-        if asked.answered or not self._wire.listens():
-            raise OutcomeUnknown("step: whoever asked is gone")
-        step = MemoryAtomicTransaction(self._store)
-        asked.context.run(asked.take, step)
+        if request.answered or not self._wire.listens():
+            raise OutcomeUnknown("transaction: the process that asked for it is gone")
+        request.transaction = transaction = MemoryAtomicTransaction(self._store)
+        request.start(transaction)
+        if transaction.done is None:
+            return []
         if not self._wire.cut(1):
-            raise OutcomeUnknown("step: decided, and not written")
-        step.write(self._broker, self._now_ms())
-        return list(step.counters)
+            raise OutcomeUnknown("transaction: decided, and not written")
+        transaction.write(self._broker, self._now_ms())
+        return list(transaction.counters)
 
 
-class _Asked:
-    """What `take` starts belongs to who asked, wherever it is called from."""
+class _Request:
+    """Whatever `begin` starts belongs to the process that asked, wherever `begin` is called from."""
 
-    __slots__ = ("answered", "context", "take")
+    __slots__ = ("_begin", "_context", "answered", "transaction")
 
-    def __init__(self, take: Take) -> None:
-        self.take = take
-        self.context = contextvars.copy_context()
+    def __init__(self, begin: Begin) -> None:
+        self._begin = begin
+        self._context = contextvars.copy_context()
+        self.transaction: MemoryAtomicTransaction | None = None
         self.answered = False
+
+    def start(self, transaction: "MemoryAtomicTransaction") -> None:
+        try:
+            self._context.run(self._begin, transaction)
+        except Exception as failure:
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": "transaction: begin failed", "exception": failure}
+            )
+
+    def answer(self, error: SeriatimError | None) -> None:
+        self.answered = True
+        if self.transaction is not None:
+            if self.transaction.done is not None:
+                self.transaction.done(error)
+        elif error is not None:
+            self._begin(error)
 
 
 class MemoryAtomicTransaction(AtomicTransaction):
-    """Gathers what it is told; `write` does it all."""
+    """Collects the changes; `write` makes them all."""
 
     def __init__(self, store: MemoryStore) -> None:
+        self.done: Done | None = None
         self.counters: dict[str, ChatCounter] = {}
         self._store = store
         self._entries: dict[tuple[str, int], Entry] = {}
@@ -122,17 +138,20 @@ class MemoryAtomicTransaction(AtomicTransaction):
         place = (message.chat_id, message.sequence)
         row = self._store.counters.get(message.chat_id)
         if row is None or message.sequence <= row.allocated or place in self._entries:
-            raise InternalError(f"step: slot {message.sequence} of {message.chat_id} is not above its counter")
+            raise InternalError(f"transaction: slot {message.sequence} of {message.chat_id} is not above its counter")
         if event.key != message.chat_id:
-            raise InternalError(f"step: the event of {message.message_id} has another key than its chat")
+            raise InternalError(f"transaction: the event of {message.message_id} has another key than its chat")
         self._entries[place] = entry
         self._keys[message.chat_id, message.client_message_id] = store_rules.key_of(entry)
         self._events.append(event)
 
     def put_counter(self, chat_id: str, counter: ChatCounter) -> None:
         if chat_id not in self._store.counters:
-            raise InternalError(f"step: {chat_id} has no counter")
+            raise InternalError(f"transaction: {chat_id} has no counter")
         self.counters[chat_id] = counter
+
+    def commit(self, done: Done) -> None:
+        self.done = done
 
     def write(self, broker: MemoryBroker, now_ms: int) -> None:
         store = self._store

@@ -1,39 +1,51 @@
-"""Requests that share one sync: what they change, who waits for it, and how they are told.
+"""Requests that share one sync: what they change, who waits for it, and how each is called back.
 
 Used by the writer only.
 """
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from seriatim.domain.errors import OutcomeUnknown, SeriatimError
 
-Told = Callable[[SeriatimError | None], None]
+if TYPE_CHECKING:
+    from seriatim.engines.embedded.storage.snapshot import WriteTransaction
+
+Result_contra = TypeVar("Result_contra", contravariant=True)
+Done = Callable[[SeriatimError | None], None]
 
 
-class Waiter:
-    """Is told once: None when all is synced, or why nobody can know. `applied` is called in any case when it is.
+class Waiter(Generic[Result_contra]):
+    """A callback that is called once: with a result, or with the error why there is none.
 
-    If either raises, it is a bug of this waiter alone: the loop's handler gets it, and the others of the group go on.
+    `applied` is called in any case when the changes are synced. If either callback raises, it is a bug of its owner
+    alone: the loop's exception handler gets it, and the other waiters of the group go on.
     """
 
-    __slots__ = ("_tell", "applied", "deadline", "operation")
+    __slots__ = ("_callback", "_operation", "applied", "deadline")
 
-    def __init__(self, tell: Told, operation: str, deadline: float, applied: Callable[[], None] | None) -> None:
-        self._tell: Told | None = tell
-        self.operation = operation
+    def __init__(
+        self,
+        callback: Callable[[Result_contra], None],
+        operation: str,
+        deadline: float,
+        applied: Callable[[], None] | None = None,
+    ) -> None:
+        self._callback: Callable[[Result_contra], None] | None = callback
+        self._operation = operation
         self.deadline = deadline
         self.applied = applied
 
     @property
     def waits(self) -> bool:
-        return self._tell is not None
+        return self._callback is not None
 
-    def tell(self, error: SeriatimError | None) -> None:
-        tell, self._tell = self._tell, None
-        if tell is not None:
+    def call(self, result: Result_contra) -> None:
+        callback, self._callback = self._callback, None
+        if callback is not None:
             try:
-                tell(error)
+                callback(result)
             except Exception as failure:
                 self._report(failure)
 
@@ -44,64 +56,62 @@ class Waiter:
             except Exception as failure:
                 self._report(failure)
 
+    def timed_out(self) -> OutcomeUnknown:
+        return OutcomeUnknown(f"{self._operation}: no answer from the disk in time")
+
     def _report(self, failure: Exception) -> None:
         asyncio.get_running_loop().call_exception_handler(
-            {"message": f"{self.operation}: the callback of a request failed", "exception": failure}
+            {"message": f"{self._operation}: the callback of a request failed", "exception": failure}
         )
 
 
 class Group:
-    """Requests that share one sync, and what they change: `built` was answered already, `going` are deleted rows.
+    """Requests that share one sync, and what they change.
 
-    `steps` are decided when the group begins, after all else in it.
+    `early` was answered already, `deleted` are the rows that go. `starting` are transactions that begin when the group
+    begins, after all other requests in it.
     """
 
-    __slots__ = ("asked", "built", "changes", "going", "steps", "waiting")
+    __slots__ = ("changes", "deleted", "early", "requests", "starting", "waiting")
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.requests = 0
         self.changes: dict[bytes, bytes | None] = {}
-        self.built: dict[bytes, bytes | None] = {}
-        self.going: list[bytes] = []
-        self.steps: list[tuple[Waiter, Callable[[], SeriatimError | None]]] = []
-        self.waiting: list[Waiter] = []
+        self.early: dict[bytes, bytes | None] = {}
+        self.deleted: list[bytes] = []
+        self.starting: list[Waiter[WriteTransaction | SeriatimError]] = []
+        self.waiting: list[Waiter[SeriatimError | None]] = []
 
-    def decide_steps(self) -> None:
-        """What was given up meanwhile is not begun; what fails is told with the others, and has changed nothing."""
-        while self.steps:  # deciding may make somebody ask again
-            waiter, decide = self.steps.pop(0)
+    def start(self, new_transaction: "Callable[[], WriteTransaction]") -> None:
+        """Begins the transactions, one after the other. One whose time is up is not begun."""
+        while self.starting:  # a transaction that begins may ask for another one
+            waiter = self.starting.pop(0)
             if waiter.waits:
-                self.waiting.append(waiter if (refusal := decide()) is None else _refused(waiter, refusal))
+                waiter.call(new_transaction())
 
     def answer(self) -> None:
         for waiter in self.waiting:
             waiter.apply()
-            waiter.tell(None)
+            waiter.call(None)
 
     def fail(self, message: str) -> None:
-        for waiter in self.everybody():
-            waiter.tell(OutcomeUnknown(message))
+        for waiter in self.still_waiting():
+            waiter.call(OutcomeUnknown(message))
 
     def expire(self, now: float) -> None:
-        for waiter in self.everybody():
+        for waiter in self.still_waiting():
             if waiter.deadline <= now:
-                waiter.tell(OutcomeUnknown(f"{waiter.operation}: no answer from the disk in time"))
+                waiter.call(waiter.timed_out())
 
-    def still_waiting(self) -> list[Waiter]:
-        return [waiter for waiter in self.everybody() if waiter.waits]
-
-    def everybody(self) -> list[Waiter]:
-        return [*self.waiting, *(waiter for waiter, _ in self.steps)]
+    def still_waiting(self) -> list[Waiter[SeriatimError]]:
+        waiters: list[Waiter[SeriatimError]] = [*self.waiting, *self.starting]
+        return [waiter for waiter in waiters if waiter.waits]
 
 
-def _refused(waiter: Waiter, refusal: SeriatimError) -> Waiter:
-    return Waiter(lambda error: waiter.tell(error or refusal), waiter.operation, waiter.deadline, None)
+def resolves(future: asyncio.Future[None]) -> Done:
+    """A callback that ends a caller's await."""
 
-
-def told(future: asyncio.Future[None]) -> Told:
-    """Tells somebody who awaits."""
-
-    def tell(error: SeriatimError | None) -> None:
+    def done(error: SeriatimError | None) -> None:
         if future.done():
             return
         if error is None:
@@ -109,4 +119,4 @@ def told(future: asyncio.Future[None]) -> Told:
         else:
             future.set_exception(error)
 
-    return tell
+    return done

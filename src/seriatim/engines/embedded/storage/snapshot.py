@@ -37,7 +37,7 @@ class WriteTransaction:
 class ReadSnapshot:
     """The rows as one read finds them on the disk. It takes note when it meets one that is not synced yet.
 
-    `outdated`: a row of another value, or none, was answered by `build` and is not even written yet.
+    `outdated`: a row of another value, or none, was answered by `commit_early` and is not even written yet.
     """
 
     def __init__(self, disk: Disk, syncing: Group, gathering: Group) -> None:
@@ -45,11 +45,11 @@ class ReadSnapshot:
         self.outdated = False
         self._disk = disk
         self._written = syncing.changes
-        self._going = syncing.going
-        self._built = gathering.built
+        self._deleted = syncing.deleted
+        self._early = gathering.early
 
     def get(self, key: bytes) -> bytes | None:
-        if key in self._built:
+        if key in self._early:
             self.outdated = True
         elif key in self._written:
             self.unsynced = True
@@ -57,7 +57,7 @@ class ReadSnapshot:
 
     def get_all(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """The row of each key."""
-        self.outdated = self.outdated or not self._built.keys().isdisjoint(keys)
+        self.outdated = self.outdated or not self._early.keys().isdisjoint(keys)
         self.unsynced = self.unsynced or not self._written.keys().isdisjoint(keys)
         return self._disk.get_all(keys)
 
@@ -73,8 +73,8 @@ class ReadSnapshot:
 
     def _note(self, within: Callable[[bytes], bool]) -> None:
         """What is not there to be met: rows that are not written, and rows that are gone but might come back."""
-        self.outdated = self.outdated or any(map(within, self._built))
-        self.unsynced = self.unsynced or any(map(within, self._going))
+        self.outdated = self.outdated or any(map(within, self._early))
+        self.unsynced = self.unsynced or any(map(within, self._deleted))
 
     def _noting(self, found: Iterator[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
         for row in found:

@@ -14,8 +14,8 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from seriatim.domain import limits
-from seriatim.domain.errors import InternalError, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
-from seriatim.engines.embedded.storage.commit_group import Group, Told, Waiter, told
+from seriatim.domain.errors import OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
+from seriatim.engines.embedded.storage.commit_group import Done, Group, Waiter, resolves
 from seriatim.engines.embedded.storage.disk import Changes, Disk, Stalled
 from seriatim.engines.embedded.storage.snapshot import ReadSnapshot, WriteTransaction
 
@@ -66,41 +66,41 @@ class Writer:
         if decision.refusal is not None or not transaction.changes:
             return await self._settled(operation, transaction, decision, None, timeout_s)
         self._gathering.changes.update(transaction.changes)
-        self._gathering.built.update(transaction.changes)
+        self._gathering.early.update(transaction.changes)
         self._begin_soon(asyncio.get_running_loop())
         return decision.result
 
-    def enlist(
-        self,
-        operation: str,
-        decide: Callable[[WriteTransaction], None],
-        tell: Told,
-        *,
-        deadline: float,
-        applied: Callable[[], None] | None = None,
+    def when_ready(
+        self, operation: str, begin: Callable[[WriteTransaction | SeriatimError], None], *, deadline: float
     ) -> None:
-        """As `call`, but decided when the next group begins, and told instead of awaited.
+        """Calls `begin` with a transaction when the next group begins, or with an error: none begins by `deadline`.
 
-        So everything that is asked while a sync is under way can be decided together, and in one place.
+        So all that comes while a sync is under way can be in one transaction. `begin` passes it to `submit`, or drops
+        it: then nothing was changed.
         """
         loop = asyncio.get_running_loop()
         try:
             self._check_open(operation, deadline - loop.time())
         except SeriatimError as refusal:
-            loop.call_soon(tell, refusal)
+            loop.call_soon(begin, refusal)
             return
-        group = self._gathering
-        group.steps.append(
-            (Waiter(tell, operation, deadline, applied), lambda: self._decide_step(group, operation, decide))
-        )
+        self._gathering.starting.append(Waiter(begin, operation, deadline))
         self._begin_soon(loop)
         self._watch(loop, deadline)
+
+    def submit(
+        self, operation: str, transaction: WriteTransaction, done: Done, *, deadline: float, applied: Callable[[], None]
+    ) -> None:
+        """Commits a transaction from within its `begin`; both have one deadline. Calls `done` as `commit` returns."""
+        group = self._gathering
+        group.changes.update(transaction.changes)
+        group.waiting.append(Waiter(done, operation, deadline, applied))
 
     def write_lazily(self, changes: Changes) -> None:
         """As `build`, for what nobody builds upon: it goes with the next group, or by itself after LAZY_WRITE_S."""
         self._check_working()
         self._gathering.changes.update(changes)
-        self._gathering.built.update(changes)
+        self._gathering.early.update(changes)
         if self._later is None:
             loop = asyncio.get_running_loop()
             self._later = loop.call_later(limits.LAZY_WRITE_S, self._put_now, loop)
@@ -127,7 +127,7 @@ class Writer:
     async def idle(self) -> None:
         """Returns when nothing is waiting for the disk."""
         self._put_now(asyncio.get_running_loop())
-        while self._syncing is not None or self._gathering.asked:
+        while self._syncing is not None or self._gathering.requests:
             if self._idle is None or self._idle.done():
                 self._idle = asyncio.get_running_loop().create_future()
             await asyncio.shield(self._idle)
@@ -151,23 +151,11 @@ class Writer:
         transaction = WriteTransaction(self._disk, self._gathering.changes)
         return transaction, _Decision(decide, transaction)
 
-    def _decide_step(
-        self, group: Group, operation: str, decide: Callable[[WriteTransaction], None]
-    ) -> SeriatimError | None:
-        transaction = WriteTransaction(self._disk, group.changes)
-        refusal = _Decision(decide, transaction).refusal
-        group.changes.update(transaction.changes)
-        if refusal is None or isinstance(refusal, SeriatimError):
-            return refusal
-        failure = InternalError(f"{operation}: something unexpected happened")
-        failure.__cause__ = refusal
-        return failure
-
     def _check_open(self, operation: str, timeout_s: float) -> None:
         if timeout_s <= 0:
             raise OutcomeUnknown(f"{operation}: no time left")
         self._check_working()
-        if self._gathering.asked >= limits.WRITES_WAITING_MAX:
+        if self._gathering.requests >= limits.WRITES_WAITING_MAX:
             raise Throttled("the disk is slower than the requests; retry after a pause")
 
     async def _settled(
@@ -189,7 +177,7 @@ class Writer:
         return decision.outcome()
 
     def _begin_soon(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._gathering.asked += 1
+        self._gathering.requests += 1
         if self._syncing is None and not self._begins:
             # At the end of this turn, so that all who ask in the same turn share the first sync.
             self._begins = True
@@ -199,13 +187,13 @@ class Writer:
         if self._later is not None:
             self._later.cancel()
             self._later = None
-        if self._gathering.changes and not self._gathering.asked:
+        if self._gathering.changes and not self._gathering.requests:
             self._begin_soon(loop)
 
     async def _wait(self, group: Group, operation: str, applied: Callable[[], None] | None, deadline: float) -> None:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        group.waiting.append(Waiter(told(future), operation, deadline, applied))
+        group.waiting.append(Waiter(resolves(future), operation, deadline, applied))
         self._watch(loop, deadline)
         await future
 
@@ -231,7 +219,7 @@ class Writer:
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
         self._begins = True  # who asks while others decide belongs to this group
         group = self._gathering
-        group.decide_steps()
+        group.start(lambda: WriteTransaction(self._disk, group.changes))
         self._begins = False
         try:
             if group.changes:
@@ -245,7 +233,7 @@ class Writer:
             return
         self._gathering = Group()
         self._syncing = group
-        group.going = (
+        group.deleted = (
             [] if None not in group.changes.values() else [key for key, value in group.changes.items() if value is None]
         )
         if group.changes:
@@ -262,7 +250,7 @@ class Writer:
             group.answer()
         if self._begins:
             return  # who was told has asked again, and the next group begins at the end of this turn
-        if self._gathering.asked:
+        if self._gathering.requests:
             self._begin(loop)
         else:
             self._settle()

@@ -1,4 +1,4 @@
-"""Requests that are decided when their group begins: when they are decided and told, and what bad disks do to them."""
+"""Transactions that begin when their group begins: when they begin and are done, and what bad disks do to them."""
 
 import asyncio
 import threading
@@ -7,15 +7,24 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from seriatim.domain import limits
-from seriatim.domain.errors import InternalError, OutcomeUnknown, Refused, SeriatimError, ServiceUnavailable, Throttled
+from seriatim.domain.errors import OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.engines.embedded.storage.disk import Changes, Disk, DiskError, Stalled
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.snapshot import WriteTransaction
 from tests.unit.engines.slow_disk import OTHER, ROW, SOON_S, THIRD, SlowDisk, begun, put, until
 
 
-class Asked:
-    """One enlisted request: what it was told, and how often it was decided and applied."""
+@pytest.fixture
+async def caught() -> AsyncIterator[list[object]]:
+    """What the loop's handler gets."""
+    loop, found = asyncio.get_running_loop(), list[object]()
+    loop.set_exception_handler(lambda _, context: found.append(context["exception"]))
+    yield found
+    loop.set_exception_handler(None)
+
+
+class Request:
+    """One transaction: with which errors it was done, and when it was begun and applied."""
 
     def __init__(
         self,
@@ -24,33 +33,38 @@ class Asked:
         value: bytes = b"1",
         *,
         within_s: float = SOON_S,
-        decide: Callable[[WriteTransaction], None] | None = None,
+        work: Callable[[WriteTransaction], None] | None = None,
         then: Callable[[], None] | None = None,
     ) -> None:
         self.log: list[str] = []
-        self.told: list[SeriatimError | None] = []
-        self._decision = decide or (lambda transaction: transaction.put(row, value))
+        self.errors: list[SeriatimError | None] = []
+        self._work = work or (lambda transaction: transaction.put(row, value))
         self._then = then
         deadline = asyncio.get_running_loop().time() + within_s
-        folder.writer.enlist("step", self._decide, self._tell, deadline=deadline, applied=self._applied)
-        assert self.log == [], "decided or told from within"
+        self._writer, self._deadline = folder.writer, deadline
+        folder.writer.when_ready("send", self._begin, deadline=deadline)
+        assert self.log == [], "called back from within"
 
-    def _decide(self, transaction: WriteTransaction) -> None:
-        self.log.append("decided")
-        self._decision(transaction)
+    def _begin(self, opened: WriteTransaction | SeriatimError) -> None:
+        if isinstance(opened, SeriatimError):
+            self._done(opened)
+            return
+        self.log.append("begun")
+        self._work(opened)
+        self._writer.submit("send", opened, self._done, deadline=self._deadline, applied=self._applied)
 
     def _applied(self) -> None:
         self.log.append("applied")
 
-    def _tell(self, error: SeriatimError | None) -> None:
-        self.log.append("told")
-        self.told.append(error)
+    def _done(self, error: SeriatimError | None) -> None:
+        self.log.append("done")
+        self.errors.append(error)
         if self._then is not None:
             self._then()
 
     async def outcome(self) -> SeriatimError | None:
-        await until(lambda: bool(self.told))
-        return self.told[0]
+        await until(lambda: bool(self.errors))
+        return self.errors[0]
 
 
 # --- when the disk is well --------------------------------------------------------------------------------------------
@@ -61,7 +75,7 @@ async def test_what_is_enlisted_is_decided_when_its_group_begins_and_told_when_i
 ) -> None:
     first = asyncio.ensure_future(put(folder, b"0", row=THIRD))
     await begun(slow)
-    asked = [Asked(folder), Asked(folder, OTHER)]
+    asked = [Request(folder), Request(folder, OTHER)]
     await asyncio.sleep(0.02)
     assert [each.log for each in asked] == [[], []], "the first sync is still under way"
     slow.begun.clear()
@@ -69,52 +83,44 @@ async def test_what_is_enlisted_is_decided_when_its_group_begins_and_told_when_i
     await first
     for each in asked:
         assert await each.outcome() is None
-        assert each.log == ["decided", "applied", "told"]
+        assert each.log == ["begun", "applied", "done"]
     assert slow.syncs == 2
 
 
 async def test_nothing_is_told_before_its_sync_has_ended(folder: Folder, slow: SlowDisk) -> None:
-    asked = Asked(folder)
+    asked = Request(folder)
     await begun(slow)
     await asyncio.sleep(0.02)
-    assert asked.log == ["decided"]
+    assert asked.log == ["begun"]
     slow.may_end.set()
     assert await asked.outcome() is None
 
 
-async def test_a_decision_sees_those_of_its_group_and_a_failed_one_leaves_nothing(folder: Folder) -> None:
+async def test_a_transaction_sees_those_of_its_group_and_one_that_raises_leaves_nothing(
+    folder: Folder, caught: list[object]
+) -> None:
     seen: list[bytes | None] = []
-
-    def refuse(transaction: WriteTransaction) -> None:
-        transaction.put(ROW, b"spoilt")
-        raise Refused("no")
+    bug = RuntimeError("a bug")
 
     def fail(transaction: WriteTransaction) -> None:
         transaction.delete(ROW)
-        raise RuntimeError("a bug")
+        raise bug
 
     written = asyncio.ensure_future(put(folder, b"asked for before", row=OTHER))
     await asyncio.sleep(0)
-    asked = [
-        Asked(folder),
-        Asked(folder, decide=refuse),
-        Asked(folder, decide=fail),
-        Asked(folder, decide=lambda transaction: seen.extend((transaction.get(ROW), transaction.get(OTHER)))),
-    ]
-    outcomes = [await each.outcome() for each in asked]
+    first, failed = Request(folder), Request(folder, work=fail)
+    last = Request(folder, work=lambda transaction: seen.extend((transaction.get(ROW), transaction.get(OTHER))))
+    assert (await first.outcome(), await last.outcome()) == (None, None)
     await written
-    assert [type(each) for each in outcomes] == [type(None), Refused, InternalError, type(None)]
-    assert isinstance(outcomes[2], InternalError)
-    assert isinstance(outcomes[2].__cause__, RuntimeError)
-    assert [each.log for each in asked[1:3]] == [["decided", "told"]] * 2
+    assert (failed.log, caught) == (["begun"], [bug])
     assert (seen, folder.disk.get(ROW)) == ([b"1", b"asked for before"], b"1")
 
 
 async def test_who_is_told_may_ask_again_and_nobody_who_asked_meanwhile_is_forgotten(
     folder: Folder, slow: SlowDisk
 ) -> None:
-    again: list[Asked] = []
-    first = Asked(folder, then=lambda: again.append(Asked(folder, OTHER)))
+    again: list[Request] = []
+    first = Request(folder, then=lambda: again.append(Request(folder, OTHER)))
     await begun(slow)
     meanwhile = asyncio.ensure_future(put(folder, b"3", row=THIRD))
     await asyncio.sleep(0)
@@ -126,8 +132,8 @@ async def test_who_is_told_may_ask_again_and_nobody_who_asked_meanwhile_is_forgo
 
 
 async def test_who_is_asked_to_decide_may_ask_again(folder: Folder) -> None:
-    again: list[Asked] = []
-    first = Asked(folder, decide=lambda transaction: again.append(Asked(folder, OTHER)))
+    again: list[Request] = []
+    first = Request(folder, work=lambda transaction: again.append(Request(folder, OTHER)))
     assert await first.outcome() is None
     assert await again[0].outcome() is None
     assert folder.disk.get(OTHER) == b"1"
@@ -137,11 +143,11 @@ async def test_too_many_waiting_are_told_so(folder: Folder, slow: SlowDisk, monk
     monkeypatch.setattr(limits, "WRITES_WAITING_MAX", 2)
     first = asyncio.ensure_future(put(folder, b""))
     await begun(slow)
-    asked = [Asked(folder, b"C%d" % number) for number in range(3)]
+    asked = [Request(folder, b"C%d" % number) for number in range(3)]
     assert isinstance(await asked[2].outcome(), Throttled)
     slow.may_end.set()
     assert [await each.outcome() for each in asked[:2]] == [None, None]
-    assert asked[2].log == ["told"]
+    assert asked[2].log == ["done"]
     await first
 
 
@@ -150,16 +156,16 @@ async def test_a_folder_that_closes_answers_what_was_enlisted_and_refuses_the_re
 ) -> None:
     first = asyncio.ensure_future(put(folder, b"0", row=THIRD))
     await begun(slow)
-    asked = Asked(folder)
+    asked = Request(folder)
     closing = asyncio.ensure_future(folder.close())
     await asyncio.sleep(0)
-    refused = Asked(folder, OTHER)
+    refused = Request(folder, OTHER)
     await asyncio.sleep(0.02)
     assert not closing.done()
     slow.may_end.set()
     await asyncio.gather(first, closing)
-    assert asked.told == [None]
-    assert [type(each) for each in refused.told] == [ServiceUnavailable]
+    assert asked.errors == [None]
+    assert [type(each) for each in refused.errors] == [ServiceUnavailable]
 
 
 # --- when the disk is slow --------------------------------------------------------------------------------------------
@@ -168,24 +174,24 @@ async def test_a_folder_that_closes_answers_what_was_enlisted_and_refuses_the_re
 async def test_whose_time_is_up_before_the_decision_is_never_decided(folder: Folder, slow: SlowDisk) -> None:
     first = asyncio.ensure_future(put(folder, b"0", row=THIRD))
     await begun(slow)
-    hasty, gone, patient = Asked(folder, within_s=0.02), Asked(folder, within_s=-1.0), Asked(folder, OTHER)
+    hasty, gone, patient = Request(folder, within_s=0.02), Request(folder, within_s=-1.0), Request(folder, OTHER)
     assert isinstance(await hasty.outcome(), OutcomeUnknown)
     assert isinstance(await gone.outcome(), OutcomeUnknown)
     slow.may_end.set()
     assert await patient.outcome() is None
     await first
-    assert (hasty.log, gone.log, folder.disk.get(ROW)) == (["told"], ["told"], None)
+    assert (hasty.log, gone.log, folder.disk.get(ROW)) == (["done"], ["done"], None)
 
 
 async def test_whose_time_is_up_after_the_decision_does_not_know_and_it_is_applied_all_the_same(
     folder: Folder, slow: SlowDisk
 ) -> None:
-    hasty = Asked(folder, within_s=0.05)
+    hasty = Request(folder, within_s=0.05)
     await begun(slow)
     assert isinstance(await hasty.outcome(), OutcomeUnknown)
     slow.may_end.set()
     await folder.writer.idle()
-    assert (hasty.log, folder.disk.get(ROW)) == (["decided", "told", "applied"], b"1")
+    assert (hasty.log, folder.disk.get(ROW)) == (["begun", "done", "applied"], b"1")
 
 
 async def test_while_the_store_tidies_up_what_was_decided_waits_and_what_comes_is_decided_on_top(
@@ -201,16 +207,16 @@ async def test_while_the_store_tidies_up_what_was_decided_waits_and_what_comes_i
         Disk.write(folder.disk, changes)
 
     monkeypatch.setattr(folder.disk, "write", write)
-    first = Asked(folder)
-    hasty = Asked(folder, THIRD, within_s=0.03)
+    first = Request(folder)
+    hasty = Request(folder, THIRD, within_s=0.03)
     await until(lambda: bool(sizes))
     seen: list[bytes | None] = []
-    second = Asked(folder, decide=lambda transaction: seen.append(transaction.get(ROW)))
+    second = Request(folder, work=lambda transaction: seen.append(transaction.get(ROW)))
     assert isinstance(await hasty.outcome(), OutcomeUnknown)
-    assert (first.log, seen) == (["decided"], [b"1"])
+    assert (first.log, seen) == (["begun"], [b"1"])
     tidied.append(True)
     assert (await first.outcome(), await second.outcome()) == (None, None)
-    assert (first.log, folder.disk.get(THIRD)) == (["decided", "applied", "told"], b"1")
+    assert (first.log, folder.disk.get(THIRD)) == (["begun", "applied", "done"], b"1")
 
 
 # --- when the disk is broken ------------------------------------------------------------------------------------------
@@ -235,10 +241,10 @@ async def test_after_a_failed_sync_what_was_decided_is_done_again_and_what_was_n
     monkeypatch.setattr(limits, "REOPEN_RETRY_S", 0.01)
     monkeypatch.setattr(folder.disk, "sync", failing)
     monkeypatch.setattr(folder.disk, "reopen", reopen)
-    again: list[Asked] = []
-    decided = Asked(folder, then=lambda: again.append(Asked(folder, THIRD)))
+    again: list[Request] = []
+    decided = Request(folder, then=lambda: again.append(Request(folder, THIRD)))
     await begun(slow)
-    undecided = Asked(folder, OTHER)
+    undecided = Request(folder, OTHER)
     slow.may_end.set()
     for each in (decided, undecided):
         error = await each.outcome()
@@ -250,20 +256,11 @@ async def test_after_a_failed_sync_what_was_decided_is_done_again_and_what_was_n
     room.set()
     await until(lambda: bool(mended))
     assert [folder.disk.get(row) for row in (ROW, OTHER, THIRD)] == [b"1", None, None]
-    assert (decided.log, undecided.log, again[0].log) == (["decided", "told"], ["told"], ["told"])
-    assert await Asked(folder, THIRD).outcome() is None
+    assert (decided.log, undecided.log, again[0].log) == (["begun", "done"], ["done"], ["done"])
+    assert await Request(folder, THIRD).outcome() is None
 
 
 # --- bugs, in callbacks and below ------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-async def caught() -> AsyncIterator[list[object]]:
-    """What the loop's handler gets."""
-    loop, found = asyncio.get_running_loop(), list[object]()
-    loop.set_exception_handler(lambda _, context: found.append(context["exception"]))
-    yield found
-    loop.set_exception_handler(None)
 
 
 async def test_a_callback_that_raises_leaves_the_others_of_its_group_their_answers(
@@ -275,12 +272,16 @@ async def test_a_callback_that_raises_leaves_the_others_of_its_group_their_answe
         raise bug
 
     deadline = asyncio.get_running_loop().time() + SOON_S
-    folder.writer.enlist(
-        "first", lambda transaction: transaction.put(ROW, b"1"), raising, deadline=deadline, applied=raising
-    )
-    second = Asked(folder, OTHER)
+
+    def begin(opened: WriteTransaction | SeriatimError) -> None:
+        assert not isinstance(opened, SeriatimError)
+        opened.put(ROW, b"1")
+        folder.writer.submit("first", opened, raising, deadline=deadline, applied=raising)
+
+    folder.writer.when_ready("first", begin, deadline=deadline)
+    second = Request(folder, OTHER)
     assert await second.outcome() is None
-    assert await Asked(folder, THIRD).outcome() is None, "the next group begins"
+    assert await Request(folder, THIRD).outcome() is None, "the next group begins"
     assert caught == [bug, bug]
 
 
@@ -298,8 +299,14 @@ async def test_a_callback_that_raises_when_the_disk_fails_leaves_the_others_thei
 
     monkeypatch.setattr(folder.disk, "write", failing)
     deadline = asyncio.get_running_loop().time() + SOON_S
-    folder.writer.enlist("first", lambda transaction: transaction.put(ROW, b"1"), raising, deadline=deadline)
-    assert isinstance(await Asked(folder, OTHER).outcome(), OutcomeUnknown)
+
+    def begin(opened: WriteTransaction | SeriatimError) -> None:
+        assert not isinstance(opened, SeriatimError)
+        opened.put(ROW, b"1")
+        folder.writer.submit("first", opened, raising, deadline=deadline, applied=lambda: None)
+
+    folder.writer.when_ready("first", begin, deadline=deadline)
+    assert isinstance(await Request(folder, OTHER).outcome(), OutcomeUnknown)
     await working_again(folder)
     assert caught == [bug]
 
@@ -330,7 +337,7 @@ async def test_an_error_of_any_kind_is_mended_without_a_restart(
         folder.writer.mended.append(lambda: (listener(), None)[1])
     heard: list[str] = []
     folder.writer.mended.append(lambda: heard.append("mended"))
-    assert isinstance(await Asked(folder, within_s=60).outcome(), OutcomeUnknown), "at once, and not at its deadline"
+    assert isinstance(await Request(folder, within_s=60).outcome(), OutcomeUnknown), "at once, and not at its deadline"
     await working_again(folder)
     assert where in failures
     assert heard == ["mended"], "once the folder works, all that rests on it hears of it"
