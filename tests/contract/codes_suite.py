@@ -141,7 +141,7 @@ async def a_sign_in_spends_the_code_and_creates_session_and_user_at_once(store: 
 
 async def of_concurrent_sign_ins_with_one_code_one_wins(store: StoreEngine) -> None:
     """Spends the pending code and creates the session, and the user if one is given: all or nothing. Raises
-    `InvalidOtp` when the code is not pending, expired or another one, or when somebody took the phone.
+    `InvalidOtp` when the code is not pending, expired or another one, or when the phone has another user by now.
     """
     await issue(store)
     ids = [f"user_{number}" for number in range(8)]
@@ -173,8 +173,8 @@ async def a_known_user_signs_in_with_as_many_devices_as_codes(store: StoreEngine
 
 
 async def only_the_pending_code_signs_in(store: StoreEngine) -> None:
-    """Raises `InvalidOtp` when the code is not pending, expired or another one, or when somebody took the phone. A
-    refused change raises what stood in the way and leaves every row as it was.
+    """Raises `InvalidOtp` when the code is not pending, expired or another one, or when the phone has another user by
+    now. A refused change raises what stood in the way and leaves every row as it was.
     """
     nobody = await people(store)
     assert await error_of(lambda: sign_in(store, session(), user())) is InvalidOtp
@@ -192,7 +192,9 @@ async def only_the_pending_code_signs_in(store: StoreEngine) -> None:
 
 
 async def who_finds_the_phone_taken_does_not_sign_in(store: StoreEngine) -> None:
-    """Raises `InvalidOtp` when the code is not pending, expired or another one, or when somebody took the phone."""
+    """Raises `InvalidOtp` when the code is not pending, expired or another one, or when the phone has another user by
+    now.
+    """
     await issue(store)
     assert await store.accounts().add_user(user(BOB, PHONES[ANN]), timeout_s=T_S) == BOB
     before = await people(store)

@@ -14,8 +14,8 @@ FREE_MS = NOW_MS + 1000 * limits.REQUEST_KEY_LIFETIME_S
 
 
 async def of_concurrent_claims_of_one_key_one_wins(store: StoreEngine) -> None:
-    """Of two that claim a key one wins. The key is ours: do the work, then `finish`. Somebody used the key before.
-    `status_code` is None while they are still at it.
+    """Of two that claim a key one wins. The caller has the key: do the work, then `finish`. The key was used before.
+    `status_code` is None while that request is in progress.
     """
     verdicts = await asyncio.gather(*(_claim(store, f"chat_{number}") for number in range(8)))
     winners = [each for each in verdicts if isinstance(each, Claimed)]
@@ -43,7 +43,7 @@ async def a_key_means_nothing_in_another_scope(store: StoreEngine) -> None:
 
 
 async def a_finished_key_answers_with_its_outcome(store: StoreEngine) -> None:
-    """From now on the key answers with this outcome. Somebody used the key before."""
+    """From now on the key answers with this outcome. The key was used before."""
     await _claim(store, "chat_1")
     await store.request_keys().finish(SCOPE, KEY, status_code=201, timeout_s=T_S)
     await store.reopen()
@@ -54,7 +54,7 @@ async def a_finished_key_answers_with_its_outcome(store: StoreEngine) -> None:
 
 
 async def a_finished_key_stays_finished(store: StoreEngine) -> None:
-    """A finished key is neither released, abandoned nor finished anew: it stays until it is free again."""
+    """A finished key is neither released, abandoned nor finished again: it stays until it is free again."""
     await _claim(store, "chat_1")
     handle = store.request_keys()
     await handle.finish(SCOPE, KEY, status_code=201, timeout_s=T_S)
@@ -80,7 +80,7 @@ async def a_key_is_free_again_a_day_after_its_first_claim(store: StoreEngine) ->
 
 async def a_claim_left_without_outcome_is_taken_over_by_one(store: StoreEngine) -> None:
     """A claim with the same body that was abandoned, or is older than `REQUEST_CLAIM_S` without an outcome, is taken
-    over together with its resource id. `resource_id` is the id to use, ours or an earlier attempt's.
+    over together with its resource id. `resource_id` is the id to use, its own or an earlier attempt's.
     """
     await _claim(store, "chat_1")
     assert isinstance(await _claim(store, "chat_2", now_ms=STALE_MS), Taken)

@@ -120,7 +120,8 @@ async def of_concurrent_rotations_of_one_digest_one_wins(store: StoreEngine) -> 
 
 
 async def a_rotation_keeps_the_old_digest_as_the_previous_one(store: StoreEngine) -> None:
-    """Replaces the refresh digest if it is still `old` and the session lives; `old` becomes the previous one."""
+    """Replaces the refresh digest if it is still `old` and the session has not expired; `old` becomes the previous one.
+    """
     await _open(store)
     assert await rotate(store, now_ms=LATER_MS)
     once = msgspec.structs.replace(
@@ -145,8 +146,8 @@ async def a_rotation_keeps_the_old_digest_as_the_previous_one(store: StoreEngine
 
 
 async def nothing_but_the_current_digest_of_a_living_session_is_rotated(store: StoreEngine) -> None:
-    """Replaces the refresh digest if it is still `old` and the session lives; `old` becomes the previous one. Says
-    whether it did.
+    """Replaces the refresh digest if it is still `old` and the session has not expired; `old` becomes the previous one.
+    Says whether it did.
     """
     await _open(store)
     assert await rotate(store)
@@ -192,7 +193,7 @@ async def a_touch_notes_the_last_use_and_nothing_else(store: StoreEngine) -> Non
 
 
 async def a_revoked_session_is_found_by_nobody(store: StoreEngine) -> None:
-    """Once it returns, nobody finds the session. Revoking twice is fine."""
+    """Once it returns, the session is not found any more. Revoking twice is fine."""
     await issue(store)
     await sign_in(store)
     await _open(store, "sess_2")
@@ -211,7 +212,7 @@ async def a_revoked_session_is_found_by_nobody(store: StoreEngine) -> None:
 
 
 async def a_session_that_loses_a_race_with_its_revocation_stays_revoked(store: StoreEngine) -> None:
-    """Once it returns, nobody finds the session. A session that is gone stays gone."""
+    """Once it returns, the session is not found any more. A session that is gone stays gone."""
     await _open(store)
     handle = store.accounts()
     await asyncio.gather(

@@ -93,7 +93,7 @@ async def a_renewal_that_is_applied_after_the_unregistering_changes_nothing(engi
 
 @SUITE.promise
 async def a_living_device_does_not_revive_a_dead_one(engine: DirectoryEngine) -> None:
-    """Live connections of each user; users without any are left out. What is expired is removed on sight."""
+    """Live connections of each user; users without any are left out. Expired ones are removed when found."""
     directory = engine.directory()
     await directory.register([connection("phone"), connection("laptop")], timeout_s=SOON_S)
     for _ in range(3):

@@ -92,7 +92,7 @@ async def a_lock_ends_by_itself(engine: QuotasEngine) -> None:
 
 @SUITE.promise
 async def a_second_lock_replaces_the_first(engine: QuotasEngine) -> None:
-    """Locked from now on for that long; locking again begins anew."""
+    """Locked from now on for that long; locking again starts the time again."""
     quotas = engine.quotas()
     await quotas.lock("phone", seconds=900, timeout_s=SOON_S)
     await engine.advance(600)

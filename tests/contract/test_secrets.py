@@ -14,7 +14,7 @@ CODE, PHONE, EXPIRES_MS = "123456", "5" * 64, 1_769_774_700_000
 
 @SUITE.promise
 async def a_codes_mac_is_the_same_in_every_process_and_different_for_everything_else(engine: SecretsEngine) -> None:
-    """Binds a one-time code to its phone and its expiry; without the key nobody can try codes against it."""
+    """Binds a one-time code to its phone and its expiry; without the key codes cannot be tried against it."""
     mac = engine.secrets().code_mac(CODE, PHONE, EXPIRES_MS)
     assert engine.secrets().code_mac(CODE, PHONE, EXPIRES_MS) == mac
     others = [
@@ -28,7 +28,7 @@ async def a_codes_mac_is_the_same_in_every_process_and_different_for_everything_
 
 @SUITE.promise
 async def what_is_bound_cannot_be_shifted_from_one_part_into_the_next(engine: SecretsEngine) -> None:
-    """Binds a one-time code to its phone and its expiry; without the key nobody can try codes against it."""
+    """Binds a one-time code to its phone and its expiry; without the key codes cannot be tried against it."""
     secrets = engine.secrets()
     assert secrets.code_mac("12", "34", 56) != secrets.code_mac("1", "234", 56)
     assert secrets.code_mac("12", "34", 56) != secrets.code_mac("12", "345", 6)
@@ -78,7 +78,7 @@ async def without_a_key_nothing_is_sealed_and_nothing_opened(engine: SecretsEngi
 
 @SUITE.promise
 async def a_cursors_tag_fits_one_payload_and_one_key(engine: SecretsEngine) -> None:
-    """Authenticates a page cursor: nobody else makes one that fits."""
+    """Authenticates a page cursor: it cannot be computed without the key."""
     tag = engine.secrets().cursor_tag(b"page 2")
     assert engine.secrets().cursor_tag(b"page 2") == tag
     assert engine.secrets().cursor_tag(b"page 3") != tag

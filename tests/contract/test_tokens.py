@@ -19,7 +19,7 @@ SUITE: Suite[TokensEngine] = Suite(port)
 
 @SUITE.promise
 async def a_token_is_accepted_everywhere_until_it_expires(engine: TokensEngine) -> None:
-    """A token that every authenticator with our public keys accepts until it expires or is revoked.
+    """A token that every authenticator with the public keys accepts until it expires or is revoked.
 
     What the token vouches for, by signature and times alone.
     """
@@ -34,8 +34,9 @@ async def a_token_is_accepted_everywhere_until_it_expires(engine: TokensEngine) 
 
 @SUITE.promise
 async def a_verified_token_expires_in_the_same_process_too(engine: TokensEngine) -> None:
-    """Raises `Unauthorized` with `details.reason` `token_invalid` or `token_expired`; no algorithm or key but ours is
-    accepted, whatever the token asks for."""
+    """Raises `Unauthorized` with `details.reason` `token_invalid` or `token_expired`; no other algorithm or key than
+    those of this deployment is accepted, whatever the token asks for.
+    """
     token, authenticator = engine.signer().sign(claims(engine)), engine.authenticator()
     authenticator.verify(token)
     await engine.advance(limits.ACCESS_TOKEN_S)
@@ -46,8 +47,9 @@ async def a_verified_token_expires_in_the_same_process_too(engine: TokensEngine)
 
 @SUITE.promise
 async def forged_tokens_are_refused(engine: TokensEngine) -> None:
-    """Raises `Unauthorized` with `details.reason` `token_invalid` or `token_expired`; no algorithm or key but ours is
-    accepted, whatever the token asks for."""
+    """Raises `Unauthorized` with `details.reason` `token_invalid` or `token_expired`; no other algorithm or key than
+    those of this deployment is accepted, whatever the token asks for.
+    """
     token = engine.signer().sign(claims(engine))
     authenticator = engine.authenticator()
     authenticator.verify(token)
@@ -94,7 +96,7 @@ async def a_revoked_session_ends_its_tokens_and_a_revoked_token_itself(engine: T
 
 @SUITE.promise
 async def an_unsure_answer_is_decided_by_the_authority(engine: TokensEngine) -> None:
-    """The fast answer is believed only when it is sure; otherwise the authority decides."""
+    """The fast answer is used only when it is sure; otherwise the authority decides."""
     assert await revoked(engine)
     open_session(engine, user_id="user_2")
     assert await revoked(engine)
@@ -106,7 +108,7 @@ async def an_unsure_answer_is_decided_by_the_authority(engine: TokensEngine) -> 
 
 @SUITE.promise
 async def a_fast_answer_that_does_not_come_is_decided_by_the_authority(engine: TokensEngine) -> None:
-    """The fast answer is believed only when it is sure; otherwise the authority decides."""
+    """The fast answer is used only when it is sure; otherwise the authority decides."""
     await engine.advance(2 * limits.TOKEN_ISSUED_LEEWAY_S)
     engine.revocations.up = False
     assert await revoked(engine)
@@ -116,7 +118,7 @@ async def a_fast_answer_that_does_not_come_is_decided_by_the_authority(engine: T
 
 @SUITE.promise
 async def when_nobody_can_tell_nobody_passes(engine: TokensEngine) -> None:
-    """When nobody can tell, it raises `ServiceUnavailable`: closed, not open."""
+    """When neither answers, it raises `ServiceUnavailable`: closed, not open."""
     open_session(engine)
     engine.sessions.up = False
     with pytest.raises(ServiceUnavailable):
@@ -129,7 +131,7 @@ async def when_nobody_can_tell_nobody_passes(engine: TokensEngine) -> None:
 
 @SUITE.promise
 async def what_is_surely_revoked_needs_no_authority(engine: TokensEngine) -> None:
-    """The fast answer is believed only when it is sure; otherwise the authority decides."""
+    """The fast answer is used only when it is sure; otherwise the authority decides."""
     await engine.revocations.revoke("sess_1", None, timeout_s=SOON_S)
     engine.sessions.up = False
     assert await revoked(engine)

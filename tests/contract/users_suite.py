@@ -45,7 +45,7 @@ async def an_id_is_not_given_to_a_second_phone(store: StoreEngine) -> None:
 
 
 async def whoever_exists_is_found_by_id_and_by_phone(store: StoreEngine) -> None:
-    """Whoever of them exists, as of now. The ids of whoever has one of these numbers, by number, as of now."""
+    """Those of them that exist, as of now. The ids of the users with one of these numbers, by number, as of now."""
     handle = store.accounts()
     assert await handle.users([ANN, BOB], timeout_s=T_S) == {}
     assert await _by_phone(store) == {}
@@ -60,7 +60,7 @@ async def whoever_exists_is_found_by_id_and_by_phone(store: StoreEngine) -> None
 
 
 async def a_renamed_user_is_found_as_changed(store: StoreEngine) -> None:
-    """Returns the user as changed. Whoever of them exists, as of now."""
+    """Returns the user as changed. Those of them that exist, as of now."""
     for each in (ANN, BOB):
         await store.accounts().add_user(user(each, PHONES[each]), timeout_s=T_S)
     renamed = await store.accounts().rename_user(ANN, "Ann \N{SNOWMAN}", now_ms=LATER_MS, timeout_s=T_S)

@@ -50,9 +50,9 @@ class Accounts(Sessions, Protocol):
     ) -> None:
         """Spends the pending code and creates the session, and the user if one is given: all or nothing.
 
-        The sessions of these ids that it `replaces` are gone with it, and stay if it is refused.
-        Raises `InvalidOtp` when the code is not pending, expired or another one, or when somebody took the phone. A
-        taken session or user id raises `AlreadyExists`.
+        The sessions of these ids that it `replaces` are gone with it, and stay if it is refused. Raises `InvalidOtp`
+        when the code is not pending, expired or another one, or when the phone has another user by now. A taken session
+        or user id raises `AlreadyExists`.
         """
         ...
 
@@ -70,7 +70,8 @@ class Accounts(Sessions, Protocol):
         ...
 
     async def rotate(self, session_id: str, *, old: str, new: str, now_ms: int, timeout_s: float) -> bool:
-        """Replaces the refresh digest if it is still `old` and the session lives; `old` becomes the previous one.
+        """Replaces the refresh digest if it is still `old` and the session has not expired; `old` becomes the previous
+        one.
 
         Says whether it did. Of two that rotate the same digest one wins.
         """
@@ -88,7 +89,7 @@ class Accounts(Sessions, Protocol):
         ...
 
     async def revoke(self, session_id: str, *, timeout_s: float) -> None:
-        """Once it returns, nobody finds the session. Revoking twice is fine."""
+        """Once it returns, the session is not found any more. Revoking twice is fine."""
         ...
 
     # --- users --------------------------------------------------------------------------------------------------------
@@ -101,11 +102,11 @@ class Accounts(Sessions, Protocol):
         ...
 
     async def users(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, User]:
-        """Whoever of them exists, as of now."""
+        """Those of them that exist, as of now."""
         ...
 
     async def users_by_phone(self, phone_numbers: Sequence[str], *, timeout_s: float) -> Mapping[str, str]:
-        """The ids of whoever has one of these numbers, by number, as of now."""
+        """The ids of the users with one of these numbers, by number, as of now."""
         ...
 
     async def rename_user(self, user_id: str, display_name: str, *, now_ms: int, timeout_s: float) -> User:

@@ -1,4 +1,4 @@
-"""Time and chance. Nothing else in the planes knows either, so that a simulator can own both."""
+"""Time and random numbers. The planes get both from here alone, so that a simulator can control them."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Who is connected where, and who is in a chat, for routing only. Everything here may vanish at any moment."""
+"""The connections of users and the members of chats, for routing only. Everything here may be lost at any moment."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -35,7 +35,7 @@ class Directory(Protocol):
         ...
 
     async def connections(self, user_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, Sequence[Registration]]:
-        """Live connections of each user; users without any are left out. What is expired is removed on sight."""
+        """Live connections of each user; users without any are left out. Expired ones are removed when found."""
         ...
 
     async def cached_members(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, CachedMembers]:

@@ -1,4 +1,4 @@
-"""What the event log can tell of one message, for operators: read beside everybody else, and never written."""
+"""What the event log holds of one message, for operators: read beside all other readers, and never written."""
 
 from collections.abc import AsyncIterator
 from typing import Protocol

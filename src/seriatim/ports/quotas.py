@@ -25,7 +25,7 @@ class Quotas(Protocol):
         ...
 
     async def lock(self, name: str, *, seconds: int, timeout_s: float) -> None:
-        """Locked from now on for that long; locking again begins anew."""
+        """Locked from now on for that long; locking again starts the time again."""
         ...
 
     async def locked_for_s(self, name: str, *, timeout_s: float) -> int:

@@ -6,14 +6,16 @@ import msgspec
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """The key is ours: do the work, then `finish`. `resource_id` is the id to use, ours or an earlier attempt's."""
+    """The caller has the key: do the work, then `finish`. `resource_id` is the id to use, its own or an earlier
+    attempt's.
+    """
 
     resource_id: str
     resumed: bool
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody used the key before. `status_code` is None while they are still at it."""
+    """The key was used before. `status_code` is None while that request is in progress."""
 
     body_hash: str
     resource_id: str
@@ -23,7 +25,7 @@ class Taken(msgspec.Struct, frozen=True, kw_only=True):
 class RequestKeys(Protocol):
     """`scope` names user, method and route; within it, `key` is the caller's own.
 
-    A finished key is neither released, abandoned nor finished anew: it stays until it is free again.
+    A finished key is neither released, abandoned nor finished again: it stays until it is free again.
     """
 
     async def claim(

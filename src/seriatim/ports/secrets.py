@@ -1,11 +1,11 @@
-"""What only the REST edge can compute, because it rests on keys that never leave it."""
+"""What only the REST edge can compute, with keys that never leave it."""
 
 from typing import Protocol
 
 
 class Secrets(Protocol):
     def code_mac(self, code: str, phone_hash: str, expires_at_ms: int) -> str:
-        """Binds a one-time code to its phone and its expiry; without the key nobody can try codes against it."""
+        """Binds a one-time code to its phone and its expiry; without the key codes cannot be tried against it."""
         ...
 
     def seal(self, text: str, context: str) -> bytes | None:
@@ -17,5 +17,5 @@ class Secrets(Protocol):
         ...
 
     def cursor_tag(self, payload: bytes) -> bytes:
-        """Authenticates a page cursor: nobody else makes one that fits."""
+        """Authenticates a page cursor: it cannot be computed without the key."""
         ...

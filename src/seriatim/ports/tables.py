@@ -1,6 +1,6 @@
-"""The tables of a store that has to be told of them, as an operator sees them: their shape, and the means to make them.
+"""The tables of a store that does not create them by itself: their shape, and how an operator creates them.
 
-Servers never make a table: one that is missing is a mistake of a deployment, not a reason to begin with an empty one.
+Servers never create a table: a missing one is a mistake of the deployment, not a reason to start empty.
 """
 
 from typing import Protocol
@@ -52,12 +52,12 @@ class TableControl(Protocol):
         ...
 
     async def create(self, table: Table, *, timeout_s: float) -> None:
-        """Begins to make the table, without expiry and backups. One that is there stays as it is."""
+        """Begins to create the table, without expiry and backups. One that is there stays as it is."""
         ...
 
     async def adjust(self, table: Table, *, timeout_s: float) -> bool:
         """Sets what can be changed in place, where the store knows it: expiry, backups, protection.
 
-        Says whether all of it is set: the store may ask for a little patience.
+        Says whether all of it is set: the store may need some time first.
         """
         ...

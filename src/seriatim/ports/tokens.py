@@ -7,7 +7,7 @@ from seriatim.domain.tokens import Claims
 
 class TokenSigner(Protocol):
     def sign(self, claims: Claims) -> str:
-        """A token that every authenticator with our public keys accepts until it expires or is revoked."""
+        """A token that every authenticator with the public keys accepts until it expires or is revoked."""
         ...
 
 
@@ -15,15 +15,16 @@ class Authenticator(Protocol):
     def verify(self, token: str, *, expired_too: bool = False) -> Claims:
         """What the token vouches for, by signature and times alone.
 
-        Raises `Unauthorized` with `details.reason` `token_invalid` or `token_expired`; no algorithm or key but ours is
-        accepted, whatever the token asks for. `expired_too` waives the expiry and nothing else.
+        Raises `Unauthorized` with `details.reason` `token_invalid` or `token_expired`; no other algorithm or key than
+        those of this deployment is accepted, whatever the token asks for. `expired_too` waives the expiry and nothing
+        else.
         """
         ...
 
     async def check_revoked(self, claims: Claims, *, timeout_s: float) -> None:
         """Raises `Unauthorized` with `details.reason` `token_revoked` when token or session was revoked.
 
-        The fast answer is believed only when it is sure; otherwise the authority decides. When nobody can tell, it
-        raises `ServiceUnavailable`: closed, not open.
+        The fast answer is used only when it is sure; otherwise the authority decides. When neither answers, it raises
+        `ServiceUnavailable`: closed, not open.
         """
         ...

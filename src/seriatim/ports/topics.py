@@ -1,6 +1,6 @@
-"""The topics of an event log that has to be told of them, as an operator sees them.
+"""The topics of an event log that does not create them by itself, as an operator sees them.
 
-Servers never make a topic: one that is missing is a mistake of a deployment, not a reason to begin with an empty one.
+Servers never create a topic: a missing one is a mistake of the deployment, not a reason to start empty.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic without its records. How many partitions it has is decided once: the order of its chats rests on it."""
+    """A topic without its records. The number of partitions never changes: the order of its chats depends on it."""
 
     name: str
     partitions: int
