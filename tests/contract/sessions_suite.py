@@ -120,7 +120,8 @@ async def of_concurrent_rotations_of_one_digest_one_wins(store: StoreEngine) -> 
 
 
 async def a_rotation_keeps_the_old_digest_as_the_previous_one(store: StoreEngine) -> None:
-    """Replaces the refresh digest if it is still `old` and the session has not expired; `old` becomes the previous one.
+    """Replaces the refresh digest if it is still `old` and the session is not expired; `old` becomes the previous
+    one.
     """
     await _open(store)
     assert await rotate(store, now_ms=LATER_MS)
@@ -146,7 +147,7 @@ async def a_rotation_keeps_the_old_digest_as_the_previous_one(store: StoreEngine
 
 
 async def nothing_but_the_current_digest_of_a_living_session_is_rotated(store: StoreEngine) -> None:
-    """Replaces the refresh digest if it is still `old` and the session has not expired; `old` becomes the previous one.
+    """Replaces the refresh digest if it is still `old` and the session is not expired; `old` becomes the previous one.
     Says whether it did.
     """
     await _open(store)

@@ -1,6 +1,6 @@
 """People and how they sign in: what a phone number and a name may be, users, sessions and one-time codes.
 
-Times are milliseconds where rules compute with them; what only people read is text.
+Times are milliseconds where rules compute with them; times for display are text.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 class Session(msgspec.Struct, frozen=True, kw_only=True):
     """One device, signed in until `expires_at_ms` at the latest. Of its refresh tokens only digests are kept.
 
-    `previous_digest` is the token before the current one: whoever presents it has a stolen copy, or was robbed.
+    `previous_digest` is the token before the current one: a client that presents it is a thief, or the victim of one.
     """
 
     session_id: str

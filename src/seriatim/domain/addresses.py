@@ -1,4 +1,4 @@
-"""Who is at the other end: the peer itself, or whom trusted proxies say they speak for. Pure."""
+"""The address of a client: the peer itself, or the one that trusted proxies name. Pure."""
 
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -21,9 +21,9 @@ def is_loopback(host: str) -> bool:
 
 
 def client_address(peer: str, forwarded_for: Sequence[str], trusted: Sequence[Network]) -> str:
-    """The last hop that no proxy of ours vouches for. `forwarded_for`: the X-Forwarded-For headers as they came.
+    """The last hop that no trusted proxy forwarded. `forwarded_for`: the X-Forwarded-For headers as received.
 
-    Everything left of an untrusted hop may be invented, so it is never looked at.
+    Everything left of an untrusted hop may be forged, so it is never used.
     """
     client = _parse(peer)
     if client is None:

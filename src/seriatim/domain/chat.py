@@ -1,4 +1,4 @@
-"""Chats, roles and who may do what. The catalog's conditions repeat these rules, so that a race cannot slip through."""
+"""Chats, roles and permissions. The conditions of the catalog's transactions repeat these rules against races."""
 
 from enum import StrEnum
 
@@ -68,7 +68,7 @@ def check_may_leave(role: Role) -> None:
 
 def check_may_change_role(caller_id: str, caller: Role, target_id: str, target: Role | None, role: Role) -> None:
     if caller_id == target_id:
-        raise InvalidOperation("nobody changes their own role")
+        raise InvalidOperation("you cannot change your own role")
     _require(caller, Role.OWNER)
     if role is Role.OWNER:
         raise InvalidOperation("a group has one owner for life")

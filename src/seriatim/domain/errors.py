@@ -29,7 +29,7 @@ class SeriatimError(Exception):
         self.details: dict[str, object] = dict(details or {})
 
 
-# --- the request is wrong: mend it, do not repeat it ---------------------------------------------------------------
+# --- the request is wrong: change it, do not repeat it -------------------------------------------------------------
 
 
 class Refused(SeriatimError):
@@ -59,7 +59,7 @@ class InvalidContentType(Refused):
 
 
 class NotAMember(Refused):
-    """The sender or reader is not a current member, or there is no such chat: outsiders cannot tell which."""
+    """The sender or reader is not a current member, or there is no such chat: the error does not say which."""
 
     code = "NOT_A_MEMBER"
     http_status = 403
@@ -86,7 +86,7 @@ class InvalidRefreshToken(Unauthorized):
 
 
 class InvalidOtp(Unauthorized):
-    """Wrong, expired, unknown or spent: the caller is not told which."""
+    """Wrong, expired, unknown or spent: the error does not say which."""
 
     code = "INVALID_OTP"
 
@@ -103,7 +103,7 @@ class UserNotFound(NotFound):
 
 
 class BadRequest(Refused):
-    """Not JSON, not an object, or a page cursor that is not ours."""
+    """Not JSON, not an object, or a page cursor that this server did not issue."""
 
     code = "BAD_REQUEST"
 
@@ -133,7 +133,7 @@ class UnsupportedMediaType(Refused):
 
 
 class Unprocessable(Refused):
-    """Well-formed but impossible, such as acknowledging what nobody wrote."""
+    """Well-formed but impossible, such as acknowledging a message that does not exist."""
 
     code = "UNPROCESSABLE_ENTITY"
     http_status = 422
@@ -145,7 +145,7 @@ class KeyReused(Refused):
 
 
 class StillInProgress(SeriatimError):
-    """The same request is being served at this moment, or lost a race too often: ask again soon."""
+    """The same request is being served at this moment, or lost a race too often: retry soon."""
 
     code = "CONFLICT"
     retryable = True
@@ -215,7 +215,7 @@ class Conflict(ServiceUnavailable):
 
 
 class OutcomeUnknown(ServiceUnavailable):
-    """The call failed or timed out: it was applied, was not, or still will be. Look before you repeat."""
+    """The call failed or timed out: it was applied, was not, or still will be. Read before you repeat."""
 
 
 class OutOfTime(ServiceUnavailable):
@@ -248,7 +248,7 @@ class RowUnreadable(ServiceUnavailable):
 
 
 class InternalError(SeriatimError):
-    """A bug of ours."""
+    """A bug in the server."""
 
     code = "INTERNAL_ERROR"
     retryable = True

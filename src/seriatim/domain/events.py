@@ -26,7 +26,7 @@ class ChangeType(StrEnum):
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What all events have. An `event_version` other than `EVENT_VERSION` deserves a warning, nothing more."""
+    """What all events have. An `event_version` other than `EVENT_VERSION` is counted, and read as version 1."""
 
     event_id: str
     event_version: int
@@ -93,7 +93,7 @@ def message_persisted(
     trace_id: str,
     event_time: str,
 ) -> MessagePersisted:
-    """The id follows from the message's, so that whoever publishes it again publishes the same event."""
+    """The id follows from the message's, so that every repeated publication has the same id."""
     return MessagePersisted(
         envelope=Envelope(
             event_id=ids.event_id(message.message_id),
@@ -215,7 +215,7 @@ def headers(event: type[Event], trace_id: str, *, republished: bool = False) -> 
 
 
 def decode(key: bytes | None, value: bytes | None) -> Event:
-    """Raises `BadEvent`, and nothing else, for what is no event of ours or lies under another chat's key."""
+    """Raises `BadEvent`, and nothing else, for what is no event, or is stored under another chat's key."""
     if key is None or value is None:
         raise BadEvent(f"the record has no {'key' if key is None else 'value'}")
     try:
@@ -255,7 +255,7 @@ class _MembershipPayload(msgspec.Struct, frozen=True, kw_only=True):
     change_type: ChangeType
     role: Role
     changed_by: str
-    changed_at: str | None = None  # required of us, but ADR-003 lacks it
+    changed_at: str | None = None  # required by docs/spec/data.md, but ADR-003 lacks it
     member_count_after: _Count | None = None
 
 
@@ -265,7 +265,7 @@ class _ChatPayload(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None
     created_by: str
     initial_members: tuple[str, ...]
-    created_at: str | None = None  # required of us, but ADR-003 lacks it
+    created_at: str | None = None  # required by docs/spec/data.md, but ADR-003 lacks it
     status: str = "active"
     member_count: _Count | None = None
 

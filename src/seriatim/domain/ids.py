@@ -1,6 +1,6 @@
-"""Identifiers: what we mint (prefix + ULID) and what we accept (opaque, 1-64 safe characters).
+"""Identifiers: those the server creates (prefix + ULID) and those it accepts (opaque, 1-64 safe characters).
 
-A ULID is 48 bits of milliseconds and 80 bits of chance in Crockford's base 32, so ids sort by birth.
+A ULID is 48 bits of milliseconds and 80 random bits in Crockford's base 32, so ids sort by creation.
 """
 
 import re
@@ -19,15 +19,15 @@ _UUID4 = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9
 MESSAGE, CHAT, USER, CONNECTION, EVENT, SESSION = "msg_", "chat_", "user_", "conn_", "evt_", "sess_"
 
 
-def ulid(ms: int, chance: int) -> str:
+def ulid(ms: int, random_bits: int) -> str:
     """26 characters from a time and 80 random bits."""
-    value = ((ms & (1 << 48) - 1) << 80) | (chance & (1 << 80) - 1)
+    value = ((ms & (1 << 48) - 1) << 80) | (random_bits & (1 << 80) - 1)
     return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])
 
 
-def ulids(ms: int, chance: int) -> Iterator[str]:
-    """A million ULIDs of one moment, ascending: they share what `chance` gave, and count in the last 20 bits."""
-    stem = ulid(ms, chance)[:22]
+def ulids(ms: int, random_bits: int) -> Iterator[str]:
+    """A million ULIDs of one moment, ascending: they share the first random bits, and count in the last 20."""
+    stem = ulid(ms, random_bits)[:22]
     return (stem + high + low for high in _PAIRS for low in _PAIRS)
 
 
@@ -41,13 +41,13 @@ match_id, match_uuid4 = _ID.fullmatch, _UUID4.fullmatch
 
 
 def is_id(text: object) -> bool:
-    """An id as we accept it. The ULID shape is never required: other systems' ids are welcome."""
+    """An id as the server accepts it. The ULID shape is never required: other systems' ids are valid."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
-def uuid4(chance: int) -> str:
+def uuid4(random_bits: int) -> str:
     """A random UUID, version 4, variant 1, from 128 random bits."""
-    bits = chance & ~(0xF << 76) & ~(0x3 << 62) | (0x4 << 76) | (0x2 << 62)
+    bits = random_bits & ~(0xF << 76) & ~(0x3 << 62) | (0x4 << 76) | (0x2 << 62)
     text = f"{bits:032x}"
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 

@@ -1,6 +1,6 @@
 """A message on its way: a `Draft` has no sequence, a `Message` always has one, a `Receipt` is proof of both promises.
 
-A slot is one (chat, sequence) position. It is filled once, by a message or by a tombstone that nobody is shown.
+A slot is one (chat, sequence) position. It is filled once, by a message or by a tombstone, which is never shown.
 """
 
 import hashlib
@@ -85,5 +85,5 @@ def check_content(content: str, content_type: str) -> None:
 
 
 def content_digest(content: str) -> str:
-    """Tells a faithful retry from one that changed its text, without keeping the text twice."""
+    """Distinguishes an exact retry from one with another text, without storing the text twice."""
     return hashlib.sha256(content.encode()).hexdigest()

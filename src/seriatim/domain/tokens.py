@@ -1,4 +1,4 @@
-"""What an access token must say and how a refresh token is built. Signatures are an engine's work, chance a clock's.
+"""What an access token must say and how a refresh token is built. Engines sign; clocks give random bits.
 
 The order of checks is docs/spec/rest.md#access-token: issuer and audience, then issue time, then expiry.
 """
@@ -50,7 +50,7 @@ def new_claims(*, user_id: str, session_id: str, device_id: str, token_id: str, 
 def check_claims(claims: Claims, now_s: float) -> None:
     """Raises `Unauthorized` with `details.reason` `token_invalid` or `token_expired`. Revocation is asked elsewhere."""
     if claims.iss != ISSUER or claims.aud != AUDIENCE or claims.scope != SCOPE:
-        raise _unauthorized("this token was issued by or for somebody else", "token_invalid")
+        raise _unauthorized("this token was issued by or for another service", "token_invalid")
     if not (is_id(claims.sub) and is_id(claims.sid) and is_id(claims.jti)):
         raise _unauthorized("this token names no user, session or token id", "token_invalid")
     if claims.iat > now_s + limits.TOKEN_ISSUED_LEEWAY_S:
@@ -60,7 +60,7 @@ def check_claims(claims: Claims, now_s: float) -> None:
 
 
 def new_refresh_token(session_id: str, secret_bits: int) -> str:
-    """`<session_id>.<secret>`: the session is found by its key. `secret_bits` is 256 bits of chance as one number."""
+    """`<session_id>.<secret>`: the session is found by its key. `secret_bits` is 256 random bits as one number."""
     secret = secret_bits.to_bytes(limits.REFRESH_SECRET_BITS // 8, "big")
     return f"{session_id}.{base64.urlsafe_b64encode(secret).rstrip(b'=').decode()}"
 

@@ -70,7 +70,7 @@ class Accounts(Sessions, Protocol):
         ...
 
     async def rotate(self, session_id: str, *, old: str, new: str, now_ms: int, timeout_s: float) -> bool:
-        """Replaces the refresh digest if it is still `old` and the session has not expired; `old` becomes the previous
+        """Replaces the refresh digest if it is still `old` and the session is not expired; `old` becomes the previous
         one.
 
         Says whether it did. Of two that rotate the same digest one wins.

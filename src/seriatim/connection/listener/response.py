@@ -8,7 +8,7 @@ from http import HTTPStatus
 import msgspec
 
 from seriatim.connection.listener.request import Headers, Request
-from seriatim.domain.ids import is_uuid4
+from seriatim.domain.ids import is_uuid4, uuid4
 from seriatim.ports.clock import Clock
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -86,9 +86,7 @@ def _request_id(request: Request | None, clock: Clock) -> str:
     given = None if request is None else request.value(b"x-request-id")
     if given is not None and is_uuid4(given):
         return given
-    digits = f"{clock.random_bits(124):031x}"
-    variant = "89ab"[int(digits[30], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[12:15]}-{variant}{digits[15:18]}-{digits[18:30]}"
+    return uuid4(clock.random_bits(128))
 
 
 @lru_cache(maxsize=128)
