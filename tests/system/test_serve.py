@@ -240,9 +240,9 @@ def test_a_part_that_dies_takes_the_process_with_it_and_says_which(tmp_path: Pat
     try:
         assert server.wait() == 1
         lines = {line["event"]: line for line in server.lines()}
-        assert lines["part_died"]["level"] == "critical"
-        assert "sweep has ended by itself" in lines["part_died"]["note"]
-        assert lines["cause_of_death"]["error"] == "RuntimeError"
+        assert lines["task_died"]["level"] == "critical"
+        assert "sweep has ended by itself" in lines["task_died"]["note"]
+        assert lines["task_failure"]["error"] == "RuntimeError"
         assert "what somebody wrote" not in server.log
     finally:
         server.end()

@@ -8,13 +8,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from seriatim.cli.options import load_or_exit, refuse, settings_options
+from seriatim.cli.options import exit_with_error, load_or_exit, settings_options
 from seriatim.cli.printing import console, print_json, quiet_pipe, row_progress
 from seriatim.domain import limits
 from seriatim.operations.check.findings import CheckReport
 from seriatim.operations.check.invariants import INVARIANTS
 from seriatim.runtime.config.settings import EMBEDDED, Settings, validate_for_inspection
-from seriatim.runtime.config.sources import shown
+from seriatim.runtime.config.sources import format_value
 from seriatim.runtime.tools.data_folder import InspectionError, Progress, check_stored
 
 VIOLATED, INTERRUPTED = 1, 130  # exit codes
@@ -47,7 +47,7 @@ def check(file: Path | None, recheck_seconds: float, tests: bool, as_json: bool,
         with row_progress("checking", wanted=not as_json) as progress:
             report = _look(settings, recheck_seconds, progress)
     except InspectionError as reason:
-        refuse(reason)
+        exit_with_error(reason)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)  # and not with 1: nothing was found
     with quiet_pipe():
@@ -71,7 +71,7 @@ def _places(settings: Settings) -> dict[str, str]:
     """Where was looked, by setting."""
     if settings.store == EMBEDDED:
         return {"data": str(settings.data_folder)}
-    return {name: shown(at) for name in ("store", "events") if (at := getattr(settings, name)) != EMBEDDED}
+    return {name: format_value(at) for name in ("store", "events") if (at := getattr(settings, name)) != EMBEDDED}
 
 
 def _answer(report: CheckReport, tests: bool) -> dict[str, object]:

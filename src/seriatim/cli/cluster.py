@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from seriatim.cli.options import complain, load_or_exit, refuse, settings_options
+from seriatim.cli.options import exit_with_error, load_or_exit, print_error, settings_options
 from seriatim.cli.printing import console, print_json, print_rows
 from seriatim.runtime.config.roles import ProcessRole
 from seriatim.runtime.config.settings import Settings
@@ -48,11 +48,11 @@ def cluster(
     For trying out: REST listens on --port, the gateways ten above it, all on this machine alone. In production an
     orchestrator does this.
 
-    Exit code: 0 stopped as told, 2 it could not start.
+    Exit code: 0 stopped as stopping, 2 it could not start.
     """
     settings = load_or_exit(file, flags).settings
     if not settings.is_distributed:
-        refuse(f"give {', '.join(f'--{name}' for name in _ENGINES)}: several processes cannot share a folder")
+        exit_with_error(f"give {', '.join(f'--{name}' for name in _ENGINES)}: several processes cannot share a folder")
     from seriatim.runtime.server.cluster import ClusterSizes
     from seriatim.runtime.server.lifecycle import StartupError
 
@@ -60,7 +60,7 @@ def cluster(
     try:
         asyncio.run(_run(settings, folder.absolute(), sizes, as_json=as_json))
     except StartupError as reason:
-        refuse(reason)
+        exit_with_error(reason)
 
 
 async def _run(settings: Settings, folder: Path, sizes: "ClusterSizes", *, as_json: bool) -> None:
@@ -68,22 +68,22 @@ async def _run(settings: Settings, folder: Path, sizes: "ClusterSizes", *, as_js
     from seriatim.runtime.server.cluster import LocalCluster
     from seriatim.runtime.wiring.prepare import prepare
 
-    await prepare(settings, "single", SystemClock(), _tell)
-    processes = LocalCluster(settings, folder, sizes, _tell)
+    await prepare(settings, "single", SystemClock(), _report)
+    processes = LocalCluster(settings, folder, sizes, _report)
     stop = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, stop.set)
-    told = asyncio.create_task(stop.wait())
+    stopping = asyncio.create_task(stop.wait())
     running = asyncio.create_task(_start_and_run(processes, as_json=as_json))
     try:
-        await asyncio.wait((told, running), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((stopping, running), return_when=asyncio.FIRST_COMPLETED)
         if running.done():
             running.result()
     finally:
-        for task in (told, running):
+        for task in (stopping, running):
             task.cancel()
             await asyncio.wait((task,))
-        _tell("stopping, from the outside in; messages that were acknowledged are safe")
+        _report("stopping, from the outside in; messages that were acknowledged are safe")
         await processes.stop()
 
 
@@ -110,5 +110,5 @@ def _row(member: "ClusterMember") -> dict[str, object]:
     }
 
 
-def _tell(line: str) -> None:
-    complain(line, kind="Note")
+def _report(line: str) -> None:
+    print_error(line, kind="Note")

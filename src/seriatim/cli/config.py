@@ -7,7 +7,7 @@ import msgspec
 
 from seriatim.cli.options import load_or_exit, settings_options
 from seriatim.runtime.config.settings import Setting, all_settings
-from seriatim.runtime.config.sources import documentation, shown, shown_setting
+from seriatim.runtime.config.sources import documentation, format_setting, format_value
 
 
 @click.group()
@@ -41,9 +41,9 @@ def show(file: Path | None, as_json: bool, **flags: str | None) -> None:
         }
         click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
         return
-    widest = max(len(shown_setting(setting, value)) for setting, value in values.items())
+    widest = max(len(format_setting(setting, value)) for setting, value in values.items())
     for setting, value in values.items():
-        click.echo(f"{setting.name:<30} {shown_setting(setting, value):<{widest}}  {loaded.sources[setting.name]}")
+        click.echo(f"{setting.name:<30} {format_setting(setting, value):<{widest}}  {loaded.sources[setting.name]}")
 
 
 @config.command()
@@ -54,5 +54,5 @@ def doc() -> None:
 
 def _jsonable(setting: Setting, value: object) -> object:
     if isinstance(value, tuple):
-        return [shown(each) for each in value]
-    return shown_setting(setting, value) if isinstance(value, str) else value
+        return [format_value(each) for each in value]
+    return format_setting(setting, value) if isinstance(value, str) else value

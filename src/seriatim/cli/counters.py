@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from seriatim.cli.options import load_or_exit, refuse, settings_options
+from seriatim.cli.options import exit_with_error, load_or_exit, settings_options
 from seriatim.cli.printing import print_json
 from seriatim.domain import limits
 from seriatim.domain.ids import is_id
@@ -40,7 +40,7 @@ def repair(chat_id: str, margin: int, dry_run: bool, as_json: bool, file: Path |
     servers have them, and the rights of an operator.
     """
     if not is_id(chat_id):
-        refuse(f"{chat_id!r} is no id of a chat")
+        exit_with_error(f"{chat_id!r} is no id of a chat")
     settings = load_or_exit(file, flags, validator=validate_for_inspection).settings
     from seriatim.runtime.tools.counter_repair import RepairRequest
     from seriatim.runtime.tools.message_trace import repair_counter
@@ -49,7 +49,7 @@ def repair(chat_id: str, margin: int, dry_run: bool, as_json: bool, file: Path |
     try:
         done = repair_counter(settings, RepairRequest(chat_id=chat_id, margin=margin, dry_run=dry_run))
     except InspectionError as reason:
-        refuse(reason)
+        exit_with_error(reason)
     if as_json:
         print_json({"dry_run": dry_run, "repair": done})
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from seriatim.cli.options import load_or_exit, refuse, settings_options
+from seriatim.cli.options import exit_with_error, load_or_exit, settings_options
 from seriatim.cli.printing import console, human_bytes, print_json, print_rows, quiet_pipe, row_progress
 from seriatim.runtime.tools.data_folder import TABLES, InspectionError, compact_stored, measure_stored, show_stored
 
@@ -65,11 +65,11 @@ def show(
     path = load_or_exit(file, flags).settings.data_folder
     chat_id = chat or of_chat
     if table is not None and table not in TABLES:
-        refuse(f"there is no table {table!r}; the tables are {', '.join(TABLES)}")
+        exit_with_error(f"there is no table {table!r}; the tables are {', '.join(TABLES)}")
     if chat is not None and of_chat is not None:
-        refuse("CHAT and --chat are the same: give one of them")
+        exit_with_error("CHAT and --chat are the same: give one of them")
     if table is None and (chat_id is not None or after is not None):
-        refuse("name a table, such as: seriatim data show messages CHAT")
+        exit_with_error("name a table, such as: seriatim data show messages CHAT")
     found = show_stored(
         path,
         TABLES if table is None else (table,),
@@ -84,7 +84,7 @@ def show(
             for name, rows, more in found:
                 _print_table(name, rows, more, as_json=as_json, titled=table is None)
     except InspectionError as reason:
-        refuse(reason)
+        exit_with_error(reason)
 
 
 @data.command()
@@ -100,7 +100,7 @@ def stats(as_json: bool, file: Path | None, **flags: str | None) -> None:
         with row_progress("counting", wanted=not as_json) as progress:
             measured = measure_stored(path, progress=progress)
     except InspectionError as reason:
-        refuse(reason)
+        exit_with_error(reason)
     with quiet_pipe():
         if as_json:
             print_json(measured)
@@ -146,7 +146,7 @@ def compact(as_json: bool, file: Path | None, **flags: str | None) -> None:
     try:
         done = compact_stored(path)
     except InspectionError as reason:
-        refuse(reason)
+        exit_with_error(reason)
     freed = done.bytes_before - done.bytes_after
     if as_json:
         print_json({"bytes_before": done.bytes_before, "bytes_after": done.bytes_after, "bytes_freed": freed})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from seriatim.cli.options import load_or_exit, refuse, settings_options
+from seriatim.cli.options import exit_with_error, load_or_exit, settings_options
 from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
 from seriatim.domain import limits
 from seriatim.engines.inprocess.clock import SystemClock
@@ -32,7 +32,7 @@ def list_keys(as_json: bool, file: Path | None, **flags: str | None) -> None:
         folder = _open(settings)
         signing = folder.signing.kid if _private(folder) else None
     except KeyFolderError as reason:
-        refuse(reason)
+        exit_with_error(reason)
     found = _rows(folder, signing)
     with quiet_pipe():
         if as_json:
@@ -64,7 +64,7 @@ def rotate(out: Path | None, as_json: bool, file: Path | None, **flags: str | No
         folder = _open(settings)
         kid = folder.rotate() if out is None else folder.stage(out)
     except KeyFolderError as reason:
-        refuse(reason)
+        exit_with_error(reason)
     if as_json:
         print_json({"folder": str(out or folder.path), "key": kid})
         return

@@ -9,7 +9,7 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from seriatim.runtime.config.settings import all_settings, validate
-from seriatim.runtime.config.sources import Loaded, SettingsError, Validator, load, shown
+from seriatim.runtime.config.sources import LoadedSettings, SettingsError, Validator, format_value, load
 
 USAGE = 2  # exit code: mend the settings, the folder or the command line, then try again
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -21,7 +21,7 @@ def settings_options(only: Sequence[str] | None = None) -> Callable[[Command], C
     def decorate(command: Command) -> Command:
         for setting in reversed(all_settings()):
             if only is None or setting.name in only:
-                default = shown(setting.default) or "none"
+                default = format_value(setting.default) or "none"
                 help_text = f"{setting.description.replace('`', '')}  [default: {default}]"
                 metavar = (
                     setting.takes.removeprefix("one of ").replace(", ", "|") if "one of" in setting.takes else None
@@ -36,24 +36,24 @@ def settings_options(only: Sequence[str] | None = None) -> Callable[[Command], C
     return decorate
 
 
-def load_or_exit(file: Path | None, flags: dict[str, str | None], *, validator: Validator = validate) -> Loaded:
+def load_or_exit(file: Path | None, flags: dict[str, str | None], *, validator: Validator = validate) -> LoadedSettings:
     """The settings. What is wrong with them goes to stderr, one line each, and ends the program."""
     try:
         loaded = load(flags, os.environ, file=file, validator=validator)
     except SettingsError as error:
         for problem in error.problems:
-            complain(problem)
+            print_error(problem)
         sys.exit(USAGE)
     for warning in loaded.warnings:
-        complain(warning, kind="Warning")
+        print_error(warning, kind="Warning")
     return loaded
 
 
-def refuse(reason: object) -> NoReturn:
+def exit_with_error(reason: object) -> NoReturn:
     """One clear line and an exit code: what an operator can mend needs no traceback."""
-    complain(reason)
+    print_error(reason)
     sys.exit(USAGE)
 
 
-def complain(text: object, *, kind: str = "Error") -> None:
+def print_error(text: object, *, kind: str = "Error") -> None:
     click.echo(f"{kind}: {text}", err=True)

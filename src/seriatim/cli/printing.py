@@ -39,7 +39,7 @@ def quiet_pipe() -> Iterator[None]:
         yield
         sys.stdout.flush()
     except BrokenPipeError:
-        # At its end Python flushes once more, which would complain again.
+        # At its end Python flushes once more, which would raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -53,13 +53,13 @@ def row_progress(title: str, *, wanted: bool) -> Iterator[Callable[[int, int], N
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:,} rows"))
     with Progress(*columns, TimeElapsedColumn(), console=screen, transient=True) as bar:
         task = bar.add_task(title, total=None)
-        told = 0.0
+        updated_at = 0.0
 
         def update(done: int, total: int) -> None:
-            nonlocal told
+            nonlocal updated_at
             now = time.monotonic()
-            if now - told >= _PROGRESS_EVERY_S:
-                told = now
+            if now - updated_at >= _PROGRESS_EVERY_S:
+                updated_at = now
                 bar.update(task, completed=done, total=max(done, total))
 
         yield update

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from seriatim.cli.options import load_or_exit, refuse, settings_options
+from seriatim.cli.options import exit_with_error, load_or_exit, settings_options
 
 _EPILOG = "Settings also come from a file and from the environment, the same for all roles: see `seriatim config doc`."
 _EVERYWHERE = ("env", "internal", "instance", "log_format", "log_level")
@@ -25,7 +25,7 @@ def start(file: Path | None, flags: dict[str, str | None]) -> None:
     try:
         code = run(loaded.settings)
     except StartupError as reason:
-        refuse(reason)
+        exit_with_error(reason)
     sys.exit(code)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from seriatim.cli.options import refuse
+from seriatim.cli.options import exit_with_error
 from seriatim.cli.printing import print_json, quiet_pipe
 from seriatim.operations.event_schemas import Schema
 from seriatim.operations.event_schemas import check as check_schemas
@@ -37,13 +37,13 @@ def check(base: str | None, folder: str, as_json: bool) -> None:
     commit = None if root is None else _commit(base)
     if root is None or commit is None:
         if base is not None:
-            refuse(f"there is no commit {base} here; fetch it, or name another")
+            exit_with_error(f"there is no commit {base} here; fetch it, or name another")
         # A tarball, a first commit, a shallow clone: the tests compare with the frozen schemas in any case.
         click.echo("Nothing to compare with: there is no earlier commit here.", err=True)
         return
     old, new = _committed(commit, folder), _present(Path(root) / folder)
     if not new:
-        refuse(f"there are no schemas in {folder}")
+        exit_with_error(f"there are no schemas in {folder}")
     violations = check_schemas(old, new)
     with quiet_pipe():
         if as_json:
@@ -85,7 +85,7 @@ def _parsed(text: str, name: str) -> Schema:
     try:
         return msgspec.json.decode(text, type=dict[str, object])
     except msgspec.DecodeError as error:
-        refuse(f"{name} is no schema: {error}")
+        exit_with_error(f"{name} is no schema: {error}")
 
 
 def _git(*arguments: str) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from seriatim.cli.options import refuse
+from seriatim.cli.options import exit_with_error
 from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
 from seriatim.domain.errors import SeriatimError
 from seriatim.engines.dynamodb.table_control import DynamoTableControl
@@ -84,9 +84,9 @@ def _run(work: Callable[[TableControl, Clock], Awaitable[T]], url: str | None, r
     try:
         return asyncio.run(run())
     except StoreUnreachable as reason:
-        refuse(reason)
+        exit_with_error(reason)
     except SeriatimError as error:
-        refuse(f"{error.message} ({error.__cause__})" if error.__cause__ else error.message)
+        exit_with_error(f"{error.message} ({error.__cause__})" if error.__cause__ else error.message)
 
 
 def _finish(differences: list[TableDifference], answer: dict[str, object], done: str, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from seriatim.cli.options import refuse
+from seriatim.cli.options import exit_with_error
 from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
 from seriatim.domain.errors import SeriatimError
 from seriatim.engines.inprocess.clock import SystemClock
@@ -95,9 +95,9 @@ def _run(work: Callable[[TopicControl, str], Awaitable[T]], url: str) -> T:
     try:
         return asyncio.run(run(Cluster.parse(url)))
     except ValueError as error:
-        refuse(error)
+        exit_with_error(error)
     except SeriatimError as error:
-        refuse(error.message)
+        exit_with_error(error.message)
 
 
 def _finish(differences: list[TopicDifference], answer: dict[str, object], done: str, *, as_json: bool) -> None:

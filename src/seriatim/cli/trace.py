@@ -7,7 +7,7 @@ import click
 from rich.console import Console
 from rich.text import Text
 
-from seriatim.cli.options import load_or_exit, refuse, settings_options
+from seriatim.cli.options import exit_with_error, load_or_exit, settings_options
 from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
 from seriatim.operations.message_trace import MemberTrace, MessageTrace, TraceStep
 from seriatim.runtime.config.settings import validate_for_inspection
@@ -45,7 +45,7 @@ def trace(
     DynamoDB give the same --store, --events and --directory as its servers have.
     """
     if (sequence is None) == (client_message_id is None):
-        refuse("give --sequence or --client-message-id, and not both")
+        exit_with_error("give --sequence or --client-message-id, and not both")
     settings = load_or_exit(file, flags, validator=validate_for_inspection).settings
     from seriatim.runtime.tools.message_trace import trace as follow
 
@@ -56,7 +56,7 @@ def trace(
             key = (client_message_id or "").lower()
             found = follow(settings, lambda tracer: tracer.by_key(chat_id, key))
     except InspectionError as reason:
-        refuse(reason)
+        exit_with_error(reason)
     with quiet_pipe():
         if as_json:
             print_json(found)

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from seriatim.cli.options import load_or_exit, refuse, settings_options
+from seriatim.cli.options import exit_with_error, load_or_exit, settings_options
 from seriatim.domain.errors import SeriatimError
 from seriatim.runtime.config.roles import ProcessRole
 from seriatim.runtime.config.settings import Settings
@@ -40,37 +40,37 @@ def add(phone: str, name: str, token: bool, as_json: bool, file: Path | None, **
     Exit code: 0 done, 2 refused, and nothing was changed.
     """
     settings = load_or_exit(file, flags).settings
-    order = AddUserRequest(phone_number=phone, display_name=name.strip(), with_token=token)
+    request = AddUserRequest(phone_number=phone, display_name=name.strip(), with_token=token)
     try:
-        check_user(order)
-        added = _add(settings, order)
+        check_user(request)
+        added = _add(settings, request)
     except (SeriatimError, ServerRefused) as reason:
-        refuse(reason)
+        exit_with_error(reason)
     except OSError as error:
-        refuse(f"the server on {settings.data} does not answer: {error}")
+        exit_with_error(f"the server on {settings.data} does not answer: {error}")
     if as_json:
         click.echo(msgspec.json.encode(added).decode())
         return
     if not added.created:
-        click.echo(f"{order.phone_number} already has a user, who was left as they are.", err=True)
+        click.echo(f"{request.phone_number} already has a user, who was left as they are.", err=True)
     click.echo(added.user_id)
     if added.access_token is not None:
         click.echo(added.access_token)
 
 
-def _add(settings: Settings, order: AddUserRequest) -> AddUserResponse:
+def _add(settings: Settings, request: AddUserRequest) -> AddUserResponse:
     if settings.is_distributed:
         # Everything that makes users, in a process that serves nobody.
         return _add_directly(
-            msgspec.structs.replace(settings, roles=(ProcessRole.INGEST, ProcessRole.API), ingest=()), order
+            msgspec.structs.replace(settings, roles=(ProcessRole.INGEST, ProcessRole.API), ingest=()), request
         )
     try:
-        return ask(settings.data_folder, "/users", order, AddUserResponse)
+        return ask(settings.data_folder, "/users", request, AddUserResponse)
     except NoServerRunning:
-        return _add_directly(settings, order)
+        return _add_directly(settings, request)
 
 
-def _add_directly(settings: Settings, order: AddUserRequest) -> AddUserResponse:
+def _add_directly(settings: Settings, request: AddUserRequest) -> AddUserResponse:
     from seriatim.runtime.server.lifecycle import StartupError
     from seriatim.runtime.wiring.assemble import assemble
 
@@ -78,11 +78,11 @@ def _add_directly(settings: Settings, order: AddUserRequest) -> AddUserResponse:
         server = await assemble(settings, instance="operator", create=False)
         try:
             assert server.roles.operator is not None
-            return await server.roles.operator.add_user(order)
+            return await server.roles.operator.add_user(request)
         finally:
             await server.close()
 
     try:
         return asyncio.run(work())
     except StartupError as reason:
-        refuse(reason)
+        exit_with_error(reason)

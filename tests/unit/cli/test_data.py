@@ -110,7 +110,7 @@ def test_rows_of_one_chat_are_all_of_it_and_only_of_it(pristine: Path, table: st
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "printed"),
     [
         (["nonsense"], "there is no table 'nonsense'"),
         (["users", "--chat", GROUP], "users belong to no chat"),
@@ -120,10 +120,10 @@ def test_rows_of_one_chat_are_all_of_it_and_only_of_it(pristine: Path, table: st
         (["--chat", GROUP], "name a table"),
     ],
 )
-def test_what_cannot_be_shown_is_refused_in_one_line(pristine: Path, arguments: list[str], told: str) -> None:
+def test_what_cannot_be_shown_is_refused_in_one_line(pristine: Path, arguments: list[str], printed: str) -> None:
     result = run(pristine, "show", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert told in result.stderr
+    assert printed in result.stderr
 
 
 def test_a_name_with_control_characters_does_not_command_the_terminal(populated: Path) -> None:

@@ -11,7 +11,7 @@ from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.runtime.wiring import dynamodb as module
 from seriatim.runtime.wiring.dynamodb import (
     AwsConfiguration,
-    CredentialsKeeper,
+    CredentialsRefresher,
     StoreUnreachable,
     dynamodb,
     find_aws_configuration,
@@ -69,7 +69,7 @@ async def test_credentials_are_renewed_and_a_failure_to_renew_keeps_the_old(monk
         AwsConfiguration(None, None),
         AwsConfiguration(None, new),
     ]
-    keeper, seen = CredentialsKeeper(old), list[AwsCredentials]()
+    keeper, seen = CredentialsRefresher(old), list[AwsCredentials]()
     enough = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -83,7 +83,7 @@ async def test_credentials_are_renewed_and_a_failure_to_renew_keeps_the_old(monk
             raise answer
         return answer
 
-    keeping = asyncio.create_task(keeper.keep_fresh(find))
+    keeping = asyncio.create_task(keeper.run(find))
     async with asyncio.timeout(10):
         await enough.wait()
     keeping.cancel()

@@ -39,14 +39,14 @@ class Log:
 
 
 @asynccontextmanager
-async def watching(log: Log, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LagMonitor]:
+async def running_monitor(log: Log, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[LagMonitor]:
     monkeypatch.setattr(limits, "KAFKA_LAG_EVERY_S", 0.0)
     monkeypatch.setattr(limits, "KAFKA_LAG_RETRY_S", 0.0)
-    watch = LagMonitor(log, ManualClock(now_ms=10_000))
-    running = asyncio.create_task(watch.run())
+    monitor = LagMonitor(log, ManualClock(now_ms=10_000))
+    running = asyncio.create_task(monitor.run())
     try:
         await log.asked.acquire()
-        yield watch
+        yield monitor
     finally:
         running.cancel()
         await asyncio.wait([running])
@@ -54,27 +54,27 @@ async def watching(log: Log, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[L
 
 async def test_what_was_found_is_told_with_the_age_of_the_oldest_event(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log()
-    async with watching(log, monkeypatch) as watch:
-        assert watch.backlog == NO_BACKLOG
-        assert watch.answers
+    async with running_monitor(log, monkeypatch) as monitor:
+        assert monitor.backlog == NO_BACKLOG
+        assert monitor.answers
         log.answers.put_nowait(FOUND)
         await log.asked.acquire()
-        assert (watch.backlog.lag_records, watch.backlog.lag_s) == ({Partition(MESSAGES, 1): 7}, 6.0)
-        assert watch.backlog.ends == {Partition(MESSAGES, 1): 9}
-        assert (watch.backlog.dead_letters, watch.backlog.under_replicated) == (2, 3)
+        assert (monitor.backlog.lag_records, monitor.backlog.lag_s) == ({Partition(MESSAGES, 1): 7}, 6.0)
+        assert monitor.backlog.ends == {Partition(MESSAGES, 1): 9}
+        assert (monitor.backlog.dead_letters, monitor.backlog.under_replicated) == (2, 3)
 
 
 async def test_a_log_that_does_not_answer_leaves_no_number_of_before_and_is_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = Log()
-    async with watching(log, monkeypatch) as watch:
+    async with running_monitor(log, monkeypatch) as monitor:
         log.answers.put_nowait(FOUND)
         await log.asked.acquire()
         log.answers.put_nowait(ServiceUnavailable("away"))
         await log.asked.acquire()
-        assert (watch.backlog, watch.answers) == (NO_BACKLOG, False)
+        assert (monitor.backlog, monitor.answers) == (NO_BACKLOG, False)
         log.answers.put_nowait(FOUND)
         await log.asked.acquire()
-        assert watch.answers
-        assert watch.backlog.lag_s == 6.0
+        assert monitor.answers
+        assert monitor.backlog.lag_s == 6.0

@@ -177,7 +177,7 @@ async def test_the_operators_socket_adds_users_and_refuses_in_words(tmp_path: Pa
             await asyncio.to_thread(ask, data, "/users", wrong, AddUserResponse)
         with pytest.raises(ServerRefused, match="no such path"):
             await asyncio.to_thread(ask, data, "/elsewhere", ADA, AddUserResponse)
-        with pytest.raises(ServerRefused, match="no order for this path"):
+        with pytest.raises(ServerRefused, match="no request for this path"):
             await asyncio.to_thread(ask, data, "/users", Settings(), AddUserResponse)
 
 

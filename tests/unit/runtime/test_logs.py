@@ -146,12 +146,12 @@ def test_on_a_terminal_nobody_forges_a_line_by_breaking_one() -> None:
 
 def test_an_event_that_repeats_is_told_once_in_a_while_with_how_often_it_was_kept_back(out: io.StringIO) -> None:
     now = 100.0
-    seldom = ThrottledLogger(LOG, every_s=10.0, now=lambda: now)
+    throttled = ThrottledLogger(LOG, every_s=10.0, now=lambda: now)
     for _ in range(3):
-        seldom.log(logging.CRITICAL, "page", chat_id="chat_1")
-    seldom.log(logging.CRITICAL, "another")
+        throttled.log(logging.CRITICAL, "page", chat_id="chat_1")
+    throttled.log(logging.CRITICAL, "another")
     now = 110.0
-    seldom.log(logging.CRITICAL, "page", chat_id="chat_2")
+    throttled.log(logging.CRITICAL, "page", chat_id="chat_2")
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [(line["event"], line.get("not_logged")) for line in lines] == [
         ("page", None),

@@ -94,11 +94,11 @@ def test_every_sample_of_ours_names_the_instance_and_no_sample_an_id() -> None:
             assert "chat_secret" not in line
 
 
-Told = Callable[[Metrics], object]
+Report = Callable[[Metrics], object]
 
 
 @pytest.mark.parametrize(
-    ("told", "name", "value"),
+    ("report", "name", "value"),
     [
         (lambda m: m.durability.counter_missing("c"), "durability_counter_corruption_total", 1),
         (lambda m: m.durability.counter_missing("c"), "counter_missing_errors_total", 1),
@@ -141,9 +141,9 @@ Told = Callable[[Metrics], object]
         (lambda m: None, "gateway_circuit_breaker_open", 0),
     ],
 )
-def test_what_is_told_shows_under_its_name(told: Told, name: str, value: float) -> None:
+def test_what_is_told_shows_under_its_name(report: Report, name: str, value: float) -> None:
     metrics = Metrics("here")
-    told(metrics)
+    report(metrics)
     assert _values(metrics)[name] == value
 
 
@@ -204,7 +204,7 @@ async def test_an_allocation_that_fails_is_counted_and_raised(folder: Folder) ->
 
 
 @pytest.mark.parametrize(
-    ("told", "event"),
+    ("report", "event"),
     [
         (lambda m: m.durability.counter_missing("chat_1"), "counter_missing"),
         (lambda m: m.durability.row_unreadable("chat_1", RowUnreadable("damaged")), "row_unreadable"),
@@ -213,8 +213,8 @@ async def test_an_allocation_that_fails_is_counted_and_raised(folder: Folder) ->
         (lambda m: m.memberships.event_not_published("chat_1"), "membership_event_not_published"),
     ],
 )
-def test_what_pages_is_logged_as_critical_with_what_to_do(log: io.StringIO, told: Told, event: str) -> None:
-    told(Metrics("here"))
+def test_what_pages_is_logged_as_critical_with_what_to_do(log: io.StringIO, report: Report, event: str) -> None:
+    report(Metrics("here"))
     [line] = [json.loads(line) for line in log.getvalue().splitlines()]
     assert (line["level"], line["event"]) == ("critical", event)
     assert line["severity"].startswith("SEV-")

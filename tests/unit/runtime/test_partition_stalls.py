@@ -31,7 +31,7 @@ from tests.unit.runtime.test_metrics import LIVE
 P0, P1 = Partition(MESSAGES, 0), Partition(MESSAGES, 1)
 
 
-class Scene:
+class StallHarness:
     """An event log and a consumer of which the test says how far they are."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Scene:
         self.positions: Mapping[Partition, int | None] = {P0: 10, P1: 10}
         self.committed = {P0: 10, P1: 10}
         self.ends: Mapping[Partition, int] = {P0: 10, P1: 10}
-        self.watch = PartitionStallMonitor(self, self, self.clock)
+        self.monitor = PartitionStallMonitor(self, self, self.clock)
 
     async def backlog(self) -> Backlog:
         if not self.ends:
@@ -49,22 +49,22 @@ class Scene:
 
     async def stalled(self, *, after_s: float = 0.0) -> list[Partition]:
         self.clock.advance(after_s)
-        await self.watch.look()
-        return list(self.watch.partitions)
+        await self.monitor.check()
+        return list(self.monitor.partitions)
 
 
 async def test_b1_a_partition_that_stands_still_while_its_end_moves_is_noticed_and_told_once(log: io.StringIO) -> None:
-    scene = Scene()
-    assert await scene.stalled() == []
-    scene.ends = {P0: 11, P1: 10}
-    assert await scene.stalled(after_s=5) == []
-    assert await scene.stalled(after_s=limits.STALL_S - 1) == []
-    assert await scene.stalled(after_s=1) == [P0]
-    assert await scene.stalled(after_s=5) == [P0]
-    scene.positions = {P0: 11, P1: 10}
-    assert await scene.stalled(after_s=5) == []
+    harness = StallHarness()
+    assert await harness.stalled() == []
+    harness.ends = {P0: 11, P1: 10}
+    assert await harness.stalled(after_s=5) == []
+    assert await harness.stalled(after_s=limits.STALL_S - 1) == []
+    assert await harness.stalled(after_s=1) == [P0]
+    assert await harness.stalled(after_s=5) == [P0]
+    harness.positions = {P0: 11, P1: 10}
+    assert await harness.stalled(after_s=5) == []
     lines = [json.loads(line) for line in log.getvalue().splitlines()]
-    assert [line["event"] for line in lines] == ["partition_stalled", "partition_moves"]
+    assert [line["event"] for line in lines] == ["partition_stalled", "partition_resumed"]
     assert {name: lines[0][name] for name in ("topic", "partition", "position", "end", "seconds")} == {
         "topic": MESSAGES,
         "partition": 0,
@@ -75,77 +75,77 @@ async def test_b1_a_partition_that_stands_still_while_its_end_moves_is_noticed_a
 
 
 async def test_a_partition_of_which_no_record_was_handled_yet_is_where_the_group_committed() -> None:
-    scene = Scene()
-    scene.positions = {P0: None}
-    assert await scene.stalled() == []
-    assert await scene.stalled(after_s=2 * limits.STALL_S) == []
-    scene.ends = {P0: 12, P1: 10}
-    assert await scene.stalled() == []
-    assert await scene.stalled(after_s=limits.STALL_S) == [P0]
+    harness = StallHarness()
+    harness.positions = {P0: None}
+    assert await harness.stalled() == []
+    assert await harness.stalled(after_s=2 * limits.STALL_S) == []
+    harness.ends = {P0: 12, P1: 10}
+    assert await harness.stalled() == []
+    assert await harness.stalled(after_s=limits.STALL_S) == [P0]
 
 
 async def test_a_slow_consumer_moves_and_is_not_stalled() -> None:
-    scene = Scene()
+    harness = StallHarness()
     for handled in range(1, 20):
-        scene.ends = {P0: 10 + 100 * handled, P1: 10}
-        scene.positions = {P0: 10 + handled, P1: 10}
-        assert await scene.stalled(after_s=limits.STALL_S - 1) == []
+        harness.ends = {P0: 10 + 100 * handled, P1: 10}
+        harness.positions = {P0: 10 + handled, P1: 10}
+        assert await harness.stalled(after_s=limits.STALL_S - 1) == []
 
 
 @pytest.mark.parametrize("position", [10, None], ids=["handled here", "handled by its last owner"])
 async def test_an_idle_partition_is_not_stalled_and_neither_is_one_whose_end_was_asked_a_moment_ago(
     position: int | None,
 ) -> None:
-    scene = Scene()
-    scene.positions = {P0: position}
-    scene.ends = {P0: 8, P1: 10}  # as it was a moment ago; by now the end is 10, and all of it is handled
-    scene.committed[P0] = 8
-    assert await scene.stalled() == []
-    scene.ends = {P0: 10, P1: 10}
-    scene.committed[P0] = 10
+    harness = StallHarness()
+    harness.positions = {P0: position}
+    harness.ends = {P0: 8, P1: 10}  # as it was a moment ago; by now the end is 10, and all of it is handled
+    harness.committed[P0] = 8
+    assert await harness.stalled() == []
+    harness.ends = {P0: 10, P1: 10}
+    harness.committed[P0] = 10
     for _ in range(5):
-        assert await scene.stalled(after_s=limits.STALL_S) == []
+        assert await harness.stalled(after_s=limits.STALL_S) == []
 
 
 async def test_a_backlog_into_which_nothing_new_arrives_is_not_called_stalled() -> None:
     """What retention removed counts as lag until the next record is handled; nothing is there to be read."""
-    scene = Scene()
-    scene.committed[P0] = 3
-    scene.positions = {P0: None}
+    harness = StallHarness()
+    harness.committed[P0] = 3
+    harness.positions = {P0: None}
     for _ in range(5):
-        assert await scene.stalled(after_s=limits.STALL_S) == []
+        assert await harness.stalled(after_s=limits.STALL_S) == []
 
 
 async def test_a_pause_as_long_as_the_longest_backoff_is_not_stalled() -> None:
-    scene = Scene()
-    await scene.stalled()
-    scene.ends = {P0: 20, P1: 10}
-    await scene.stalled()
+    harness = StallHarness()
+    await harness.stalled()
+    harness.ends = {P0: 20, P1: 10}
+    await harness.stalled()
     assert (
-        await scene.stalled(after_s=limits.DEAD_LETTER_RETRY_MAX_S + limits.KAFKA_LAG_EVERY_S + limits.STALL_LOOK_S)
+        await harness.stalled(after_s=limits.DEAD_LETTER_RETRY_MAX_S + limits.KAFKA_LAG_EVERY_S + limits.STALL_LOOK_S)
         == []
     )
 
 
 async def test_a_partition_that_went_to_another_process_is_no_longer_ours_to_report() -> None:
-    scene = Scene()
-    await scene.stalled()
-    scene.ends = {P0: 11, P1: 10}
-    await scene.stalled()
-    assert await scene.stalled(after_s=limits.STALL_S) == [P0]
-    scene.positions = {P1: 10}
-    assert await scene.stalled() == []
+    harness = StallHarness()
+    await harness.stalled()
+    harness.ends = {P0: 11, P1: 10}
+    await harness.stalled()
+    assert await harness.stalled(after_s=limits.STALL_S) == [P0]
+    harness.positions = {P1: 10}
+    assert await harness.stalled() == []
 
 
 async def test_a_log_that_does_not_answer_accuses_no_partition() -> None:
-    scene = Scene()
-    await scene.stalled()
-    scene.ends = {P0: 11, P1: 10}
-    await scene.stalled()
-    scene.ends = {}
-    assert await scene.stalled(after_s=limits.STALL_S) == []
-    scene.ends = {P0: 11, P1: 10}
-    assert await scene.stalled() == []
+    harness = StallHarness()
+    await harness.stalled()
+    harness.ends = {P0: 11, P1: 10}
+    await harness.stalled()
+    harness.ends = {}
+    assert await harness.stalled(after_s=limits.STALL_S) == []
+    harness.ends = {P0: 11, P1: 10}
+    assert await harness.stalled() == []
 
 
 def test_the_number_of_stalled_partitions_is_shown_by_the_process_that_has_them() -> None:
@@ -156,7 +156,7 @@ def test_the_number_of_stalled_partitions_is_shown_by_the_process_that_has_them(
 # --- on a real Kafka --------------------------------------------------------------------------------------------------
 
 
-class _World:
+class _FakeEngines:
     """Of a fanout process on Kafka, all that its readiness asks for."""
 
     remote = None
@@ -200,15 +200,15 @@ async def test_b1_a_process_whose_partition_kafka_keeps_paused_becomes_unready_a
             topics = {MESSAGES: PARTITIONS[MESSAGES], MEMBERSHIPS: PARTITIONS[MEMBERSHIPS]}
             clock, asked = ManualClock(), KafkaLag(engine.raw.cluster, topics, group)
             lag = LagMonitor(asked, clock)
-            watch = ProcessHealth(_World(lag), Metrics("here", (ProcessRole.FANOUT,)), clock, fanout=service)  # type: ignore[arg-type]
-            assert watch.stalls is not None
+            health = ProcessHealth(_FakeEngines(lag), Metrics("here", (ProcessRole.FANOUT,)), clock, fanout=service)  # type: ignore[arg-type]
+            assert health.stalls is not None
 
             async def ready(after_s: float = 0.0) -> Mapping[str, bool]:
                 clock.advance(after_s)
                 lag.backlog = lag._backlog(await asked.read(timeout_s=PATIENCE_S))
-                assert watch.stalls is not None
-                await watch.stalls.look()
-                return await watch.readiness()
+                assert health.stalls is not None
+                await health.stalls.check()
+                return await health.readiness()
 
             partition = await fill(engine, 1)
             await until(engine, lambda: service.positions.get(partition) == 1, "the first record")
@@ -222,7 +222,7 @@ async def test_b1_a_process_whose_partition_kafka_keeps_paused_becomes_unready_a
             await fill(engine, 5, start=1)
             assert await ready(after_s=5) == {"events": True, "fanout": True}
             assert await ready(after_s=limits.STALL_S) == {"events": True, "fanout": False}
-            assert (await watch.live()).stalled == 1
+            assert (await health.live()).stalled == 1
             membership.resume(partition, version=version)
             await until(engine, lambda: service.positions.get(partition) == 6, "the records that waited")
             assert await ready(after_s=5) == {"events": True, "fanout": True}

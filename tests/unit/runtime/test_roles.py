@@ -1,4 +1,4 @@
-"""One process of several: what it is made of, what it is not told, and how it refuses to start."""
+"""One process of several: what it is made of, what it is not environments, and how it refuses to start."""
 
 from pathlib import Path
 from typing import Any
@@ -143,9 +143,10 @@ def test_the_processes_of_a_cluster_are_told_no_more_than_they_need(
 ) -> None:
     monkeypatch.setenv("SERIATIM_STORE", "of somebody else")
     cluster = LocalCluster(_settings(tmp_path), tmp_path, ClusterSizes(), lambda line: None)
-    told = {role: cluster._environment(role) for role in ALL_ROLES}
+    environments = {role: cluster._environment(role) for role in ALL_ROLES}
     engines = {
-        role: [name for name in ("STORE", "EVENTS", "DIRECTORY") if f"SERIATIM_{name}" in told[role]] for role in told
+        role: [name for name in ("STORE", "EVENTS", "DIRECTORY") if f"SERIATIM_{name}" in environments[role]]
+        for role in environments
     }
     assert engines == {
         ProcessRole.GATEWAY: ["DIRECTORY"],
@@ -153,7 +154,7 @@ def test_the_processes_of_a_cluster_are_told_no_more_than_they_need(
         ProcessRole.FANOUT: ["STORE", "EVENTS", "DIRECTORY"],
         ProcessRole.API: ["STORE", "EVENTS", "DIRECTORY"],
     }
-    assert told[ProcessRole.API]["SERIATIM_STORE"] == f"dynamodb://?endpoint=http://{NOWHERE}"
+    assert environments[ProcessRole.API]["SERIATIM_STORE"] == f"dynamodb://?endpoint=http://{NOWHERE}"
     assert [each.name for each in cluster.members] == [
         *("ingest-1", "ingest-2", "fanout-1", "fanout-2", "api-1", "gateway-1", "gateway-2")
     ]

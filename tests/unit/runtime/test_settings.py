@@ -7,7 +7,7 @@ import pytest
 
 from seriatim.runtime.config.roles import ProcessRole
 from seriatim.runtime.config.settings import HostPort, Settings, address, all_settings, validate
-from seriatim.runtime.config.sources import SettingsError, documentation, load, shown, shown_setting
+from seriatim.runtime.config.sources import SettingsError, documentation, format_setting, format_value, load
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 
@@ -215,17 +215,17 @@ def test_an_address_is_host_and_port() -> None:
 
 
 def test_passwords_in_urls_are_not_shown() -> None:
-    assert shown("redis://user:hunter2@host/0") == "redis://user:***@host/0"
-    assert shown(("a", True, 5)) == "a, true, 5"
-    assert shown("kafka://k:9?sasl.username=u&sasl.password=hunter2&x=y") == (
+    assert format_value("redis://user:hunter2@host/0") == "redis://user:***@host/0"
+    assert format_value(("a", True, 5)) == "a, true, 5"
+    assert format_value("kafka://k:9?sasl.username=u&sasl.password=hunter2&x=y") == (
         "kafka://k:9?sasl.username=u&sasl.password=***&x=y"
     )
 
 
 def test_a_shared_word_is_not_shown() -> None:
     [token] = [setting for setting in all_settings() if setting.name == "rpc_token"]
-    assert shown_setting(token, "hunter2") == "***"
-    assert shown_setting(token, "") == ""
+    assert format_setting(token, "hunter2") == "***"
+    assert format_setting(token, "") == ""
     assert [setting.name for setting in all_settings() if setting.secret] == ["rpc_token"]
 
 

@@ -18,7 +18,7 @@ FILE_VARIABLE = "SERIATIM_CONFIG"
 PREFIX = "SERIATIM_"
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings, where each came from, and what looks like a slip but stops nobody."""
 
     settings: Settings
@@ -43,7 +43,7 @@ def load(
     *,
     file: Path | None = None,
     validator: Validator = validate,
-) -> Loaded:
+) -> LoadedSettings:
     """`flags` are texts by setting, None where not given. `validator` finds what does not fit together; that of a tool
     which serves no clients asks for less. Raises `SettingsError`.
     """
@@ -84,7 +84,7 @@ class _SettingsReader:
             return
         for name, value in found.items():
             if name in self.known:
-                self._convert(self.known[name], value, f"file {path}", shown=repr(value))
+                self._convert(self.known[name], value, f"file {path}", text=repr(value))
             else:
                 self._problems.append(f"{name} (file {path}): there is no such setting{self._nearest(name)}")
 
@@ -107,24 +107,24 @@ class _SettingsReader:
             value = {"true": True, "false": False}.get(text.lower(), text)
         elif isinstance(setting.default, int) and re.fullmatch(r"-?[0-9]{1,9}", text):
             value = int(text)
-        self._convert(setting, value, source, shown=repr(text))
+        self._convert(setting, value, source, text=repr(text))
 
-    def _convert(self, setting: Setting, value: object, source: str, *, shown: str) -> None:
+    def _convert(self, setting: Setting, value: object, source: str, *, text: str) -> None:
         try:
             self.take(setting, msgspec.convert(value, setting.kind), source)
         except msgspec.ValidationError:
-            self._problems.append(f"{setting.name} ({source}): {_masked(shown)} is not {setting.takes}")
+            self._problems.append(f"{setting.name} ({source}): {_masked(text)} is not {setting.takes}")
 
     def take(self, setting: Setting, value: object, source: str) -> None:
         self._values[setting.name] = value
         self._sources[setting.name] = source
 
-    def finished(self, validator: Validator) -> Loaded:
+    def finished(self, validator: Validator) -> LoadedSettings:
         settings = msgspec.convert(self._values, Settings)
         problems = [*self._problems, *(f"{w.name} ({self._sources[w.name]}): {w.why}" for w in validator(settings))]
         if problems:
             raise SettingsError(problems)
-        return Loaded(settings=settings, sources=self._sources, warnings=self._warnings)
+        return LoadedSettings(settings=settings, sources=self._sources, warnings=self._warnings)
 
     def _nearest(self, name: str, prefix: str = "") -> str:
         near = difflib.get_close_matches(name, self.known, n=1)
@@ -136,17 +136,17 @@ class _SettingsReader:
 # --- settings as people read them -------------------------------------------------------------------------------------
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as text, without the passwords that URLs may carry."""
     if isinstance(value, tuple):
-        return ", ".join(shown(each) for each in value)
+        return ", ".join(format_value(each) for each in value)
     if isinstance(value, bool):
         return str(value).lower()
     return _masked(str(value))
 
 
-def shown_setting(setting: Setting, value: object) -> str:
-    return "***" if setting.secret and value else shown(value)
+def format_setting(setting: Setting, value: object) -> str:
+    return "***" if setting.secret and value else format_value(value)
 
 
 def _masked(text: str) -> str:
@@ -172,6 +172,6 @@ def documentation() -> str:
     ]
     for each in all_settings():
         takes = f"{each.takes}, in {each.unit}" if each.unit else each.takes
-        default = f"`{shown(each.default)}`" if shown(each.default) else "empty"
+        default = f"`{format_value(each.default)}`" if format_value(each.default) else "empty"
         lines.append(f"| `{each.name}` | `{each.variable}` `{each.flag}` | {takes} | {default} | {each.description} |")
     return "\n".join(lines) + "\n"

@@ -20,7 +20,7 @@ from seriatim.runtime.config.sources import PREFIX
 from seriatim.runtime.server.lifecycle import StartupError
 
 START_S = 60.0  # for one process: the engines' own patience, and the imports of a busy machine
-LOOK_S = 0.05  # between two looks into a log for the first words
+POLL_S = 0.05  # between two reads of a log, until the process listens
 RESTART_S = 0.5  # before a process that died is started again
 END_S = limits.DRAIN_S + limits.STOP_S + 5.0  # for one process to drain; then it is killed
 
@@ -48,17 +48,17 @@ class ClusterSizes(msgspec.Struct, frozen=True, kw_only=True):
 class LocalCluster:
     """REST listens on the port of `settings` and those after it, the gateways ten above; with port 0 on any."""
 
-    def __init__(self, settings: Settings, folder: Path, sizes: ClusterSizes, tell: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings, folder: Path, sizes: ClusterSizes, report: Callable[[str], None]) -> None:
         self._settings = settings
         self._folder = folder
-        self._tell = tell
+        self._report = report
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
 
-        self._ingests = _some(ProcessRole.INGEST, sizes.ingests)
-        self._fanouts = _some(ProcessRole.FANOUT, sizes.fanouts)
-        self._apis = _some(ProcessRole.API, sizes.apis, settings.port)
-        self._gateways = _some(ProcessRole.GATEWAY, sizes.gateways, settings.port and settings.port + 10)
+        self._ingests = _members(ProcessRole.INGEST, sizes.ingests)
+        self._fanouts = _members(ProcessRole.FANOUT, sizes.fanouts)
+        self._apis = _members(ProcessRole.API, sizes.apis, settings.port)
+        self._gateways = _members(ProcessRole.GATEWAY, sizes.gateways, settings.port and settings.port + 10)
 
     @property
     def members(self) -> Sequence[ClusterMember]:
@@ -82,7 +82,7 @@ class LocalCluster:
         for together in (self._gateways, self._apis, self._fanouts, self._ingests):
             for member in together:
                 _signal(member, signal.SIGTERM)
-            await asyncio.gather(*(self._gone(member) for member in together))
+            await asyncio.gather(*(self._wait_until_ended(member) for member in together))
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -92,18 +92,18 @@ class LocalCluster:
     async def _first_start(self, member: ClusterMember) -> None:
         member.log = _empty_log(self._folder / f"{member.name}.log")
         process = await self._spawn(member)
-        self._tasks.append(asyncio.create_task(self._keep(member, process)))
-        line = await self._first_words(member, process)
+        self._tasks.append(asyncio.create_task(self._supervise(member, process)))
+        line = await self._wait_until_listening(member, process)
         member.port, member.internal_port = line.port or 0, line.internal_port or 0
         member.rpc_port = line.rpc_port or 0
 
-    async def _keep(self, member: ClusterMember, process: asyncio.subprocess.Process) -> None:
+    async def _supervise(self, member: ClusterMember, process: asyncio.subprocess.Process) -> None:
         while True:
             code = await process.wait()
             member.pid = 0
             if self._stopping or not member.internal_port:  # or it never began, and `start` says so
                 return
-            self._tell(f"{member.name} ended with {code}; it is started again")
+            self._report(f"{member.name} ended with {code}; it is started again")
             await asyncio.sleep(RESTART_S)
             process = await self._spawn(member)
 
@@ -111,7 +111,14 @@ class LocalCluster:
         log = os.open(member.log, os.O_WRONLY | os.O_APPEND)
         try:
             process = await asyncio.create_subprocess_exec(
-                *(*_dying_with_us(), sys.executable, "-m", "seriatim.cli.main", member.role, *self._arguments(member)),
+                *(
+                    *_killed_with_parent(),
+                    sys.executable,
+                    "-m",
+                    "seriatim.cli.main",
+                    member.role,
+                    *self._arguments(member),
+                ),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -135,35 +142,35 @@ class LocalCluster:
 
     def _environment(self, role: ProcessRole) -> dict[str, str]:
         """Without what others are told: a gateway does not learn where the store is."""
-        ours = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
-        told = {"log_format": "json", **{name: getattr(self._settings, name) for name in ("env", "log_level")}}
-        told |= {name: getattr(self._settings, name) for name, users in ENGINE_USERS.items() if role in users}
-        return {**ours, **{PREFIX + name.upper(): value for name, value in told.items()}}
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
+        given = {"log_format": "json", **{name: getattr(self._settings, name) for name in ("env", "log_level")}}
+        given |= {name: getattr(self._settings, name) for name, users in ENGINE_USERS.items() if role in users}
+        return {**inherited, **{PREFIX + name.upper(): value for name, value in given.items()}}
 
-    async def _first_words(self, member: ClusterMember, process: asyncio.subprocess.Process) -> "_Listening":
+    async def _wait_until_listening(self, member: ClusterMember, process: asyncio.subprocess.Process) -> "_Listening":
         until = asyncio.get_running_loop().time() + START_S
         while asyncio.get_running_loop().time() < until:
-            text = _said(member)
+            text = _log_text(member)
             for line in text.splitlines():
                 if b'"listening"' in line:
                     return msgspec.json.decode(line, type=_Listening)
             if process.returncode is not None:
-                said = text.decode(errors="replace").strip()[-2000:]
-                raise StartupError(f"{member.name} did not start, and ended with {process.returncode}: {said}")
-            await asyncio.sleep(LOOK_S)
+                text_end = text.decode(errors="replace").strip()[-2000:]
+                raise StartupError(f"{member.name} did not start, and ended with {process.returncode}: {text_end}")
+            await asyncio.sleep(POLL_S)
         raise StartupError(f"{member.name} does not listen after {START_S:.0f} s; see {member.log}")
 
-    async def _gone(self, member: ClusterMember) -> None:
+    async def _wait_until_ended(self, member: ClusterMember) -> None:
         try:
             async with asyncio.timeout(END_S):
                 while member.pid:  # noqa: ASYNC110 - whoever keeps it hears of its end
-                    await asyncio.sleep(LOOK_S)
+                    await asyncio.sleep(POLL_S)
         except TimeoutError:
-            self._tell(f"{member.name} does not end; it is killed")
+            self._report(f"{member.name} does not end; it is killed")
             _signal(member, signal.SIGKILL)
 
 
-def _some(role: ProcessRole, count: int, first_port: int = 0) -> list[ClusterMember]:
+def _members(role: ProcessRole, count: int, first_port: int = 0) -> list[ClusterMember]:
     return [
         ClusterMember(name=f"{role}-{number + 1}", role=role, port=first_port and first_port + number)
         for number in range(count)
@@ -176,7 +183,7 @@ def _empty_log(path: Path) -> str:
     return str(path)
 
 
-def _said(member: ClusterMember) -> bytes:
+def _log_text(member: ClusterMember) -> bytes:
     return Path(member.log).read_bytes()
 
 
@@ -194,7 +201,7 @@ def _signal(member: ClusterMember, which: signal.Signals) -> None:
             member.pid = 0
 
 
-def _dying_with_us() -> Sequence[str]:
+def _killed_with_parent() -> Sequence[str]:
     """Whoever kills us must not be left with seven processes. Where the tool is missing, they are.
 
     A program, and not a function that runs between fork and exec: our threads make that unsafe.

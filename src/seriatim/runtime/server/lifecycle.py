@@ -76,7 +76,7 @@ class ServerProcess:
         engines: EngineSet,
         roles: Roles,
         listeners: Listeners,
-        watch: ProcessHealth,
+        health: ProcessHealth,
         keys_created: Sequence[Path],
     ) -> None:
         self.settings = settings
@@ -84,21 +84,21 @@ class ServerProcess:
         self.roles = roles
         self.keys_created = keys_created
         self._listeners = listeners
-        self._health = watch
+        self._health = health
         self._local_listener: asyncio.AbstractServer | None = None
-        self._parts: dict[asyncio.Task[None], str] = {}
+        self._tasks: dict[asyncio.Task[None], str] = {}
         self._started = False
 
     async def start(self) -> ListenAddresses:
         """Returns once clients are answered. The public port opens last: who reaches it finds everything running."""
         settings, roles = self.settings, self.roles
         tls = _tls(settings)
-        await _patiently(self.engines.check_reachable)
+        await _retry_until_available(self.engines.check_reachable)
         self._started = True
         for name, run in self.engines.tasks:
             self._run(name, run())
         if roles.gateway is not None:
-            await _patiently(roles.gateway.start)
+            await _retry_until_available(roles.gateway.start)
         rpc = await self._start_ingest()
         if roles.fanout is not None:
             self._run("fanout", roles.fanout.run())
@@ -114,12 +114,12 @@ class ServerProcess:
 
     async def wait(self, stop: asyncio.Event) -> None:
         """Until told to stop. Raises `TaskDied` when a part has ended by itself."""
-        told = asyncio.create_task(stop.wait())
+        stopping = asyncio.create_task(stop.wait())
         try:
-            done, _ = await asyncio.wait((told, *self._parts), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((stopping, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            told.cancel()
-        for task, name in self._parts.items():
+            stopping.cancel()
+        for task, name in self._tasks.items():
             if task in done:
                 failure = None if task.cancelled() else task.exception()
                 raise TaskDied(f"{name} has ended by itself") from failure
@@ -144,9 +144,9 @@ class ServerProcess:
         """Ends whatever still runs. What was acknowledged is safe before this is called, and without it."""
         if self._started:
             await self._stop_roles()
-        for task in self._parts:
+        for task in self._tasks:
             task.cancel()
-        for task in self._parts:
+        for task in self._tasks:
             await asyncio.wait((task,))
             if not task.cancelled():
                 task.exception()  # reported by `wait`, or overtaken by it
@@ -155,7 +155,7 @@ class ServerProcess:
     # --- helpers, in call order --------------------------------------------------------------------------------------
 
     def _run(self, name: str, work: Coroutine[object, object, None]) -> None:
-        self._parts[asyncio.create_task(work, name=name)] = name
+        self._tasks[asyncio.create_task(work, name=name)] = name
 
     async def _start_ingest(self) -> HostPort | None:
         if self.roles.ingest is None:
@@ -167,7 +167,7 @@ class ServerProcess:
         try:
             return HostPort(place.host, await listener.start(place.host, place.port))
         except OSError as error:
-            raise StartupError(_taken(place, error, "rpc")) from error
+            raise StartupError(_listen_error(place, error, "rpc")) from error
 
     async def _open_operator_socket(self) -> None:
         """A convenience: without it the server is as good, and `seriatim user` waits until it has stopped."""
@@ -198,7 +198,7 @@ class ServerProcess:
             steps.append(roles.fanout.stop)
         try:
             async with asyncio.timeout(limits.STOP_S):
-                await _all(steps)
+                await _run_all(steps)
         except TimeoutError:
             log_event(_log, logging.ERROR, "stopping_took_too_long", seconds=limits.STOP_S)
 
@@ -215,7 +215,7 @@ class ServerProcess:
         await self._listeners.local.close()
 
 
-async def _patiently(attempt: Callable[[], Awaitable[None]]) -> None:
+async def _retry_until_available(attempt: Callable[[], Awaitable[None]]) -> None:
     """Engines that start together with us may take a while. What is wrong for good is told at once."""
     loop = asyncio.get_running_loop()
     until = loop.time() + limits.START_PATIENCE_S
@@ -237,11 +237,11 @@ async def _listen(listener: Listener, address: HostPort, setting: str, tls: ssl.
     try:
         host, port, *_ = (await listener.serve(address.host, address.port, ssl=tls))[0]
     except OSError as error:
-        raise StartupError(_taken(address, error, setting)) from error
+        raise StartupError(_listen_error(address, error, setting)) from error
     return HostPort(host, port)
 
 
-def _taken(address: HostPort, error: OSError, setting: str) -> str:
+def _listen_error(address: HostPort, error: OSError, setting: str) -> str:
     return (
         f"cannot listen on {address}: {error.strerror or error}. If another server has it, stop that one, or "
         f"choose another with --{setting}"
@@ -261,7 +261,7 @@ def _tls(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-async def _all(steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
+async def _run_all(steps: Sequence[Callable[[], Awaitable[None]]]) -> None:
     """Each step is taken, even if one before it met a bug."""
     for step in steps:
         try:

@@ -38,41 +38,41 @@ class PartitionStallMonitor:
         self._log = log
         self._consumer = consumer
         self._clock = clock
-        self._marks: dict[Partition, _Mark] = {}
+        self._progress: dict[Partition, _PartitionProgress] = {}
 
     async def run(self) -> None:
         while True:
-            await self.look()
+            await self.check()
             await asyncio.sleep(limits.STALL_LOOK_S)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         backlog, now_s = await self._log.backlog(), self._clock.monotonic()
-        marks = {
+        progress = {
             partition: self._mark(partition, position, backlog, now_s)
             for partition, position in self._consumer.positions.items()
             if partition in backlog.ends  # else the log does not answer, and the end is unknown
         }
-        stalled = [partition for partition, mark in marks.items() if mark.is_stalled(now_s)]
+        stalled = [partition for partition, mark in progress.items() if mark.is_stalled(now_s)]
         for partition in stalled:
             if partition not in self.partitions:
-                _report_stall(partition, marks[partition], backlog.ends[partition], now_s)
+                _report_stall(partition, progress[partition], backlog.ends[partition], now_s)
         for partition in self.partitions:
             if partition not in stalled:
-                log_event(_log, logging.INFO, "partition_moves", topic=partition.topic, partition=partition.number)
-        self._marks, self.partitions = marks, stalled
+                log_event(_log, logging.INFO, "partition_resumed", topic=partition.topic, partition=partition.number)
+        self._progress, self.partitions = progress, stalled
 
-    def _mark(self, partition: Partition, handled: int | None, backlog: Backlog, now_s: float) -> "_Mark":
+    def _mark(self, partition: Partition, handled: int | None, backlog: Backlog, now_s: float) -> "_PartitionProgress":
         end = backlog.ends[partition]
         position = end - backlog.lag_records[partition] if handled is None else handled
-        before = self._marks.get(partition)
+        before = self._progress.get(partition)
         if before is None or before.position != position or position >= end:
-            return _Mark(position, end)
+            return _PartitionProgress(position, end)
         if before.waiting_since_s is None and end > before.end:
-            return _Mark(position, before.end, now_s)
+            return _PartitionProgress(position, before.end, now_s)
         return before
 
 
-class _Mark(msgspec.Struct, frozen=True):
+class _PartitionProgress(msgspec.Struct, frozen=True):
     """Where a partition was at its last move, and since when events wait that arrived after it."""
 
     position: int
@@ -83,7 +83,7 @@ class _Mark(msgspec.Struct, frozen=True):
         return self.waiting_since_s is not None and now_s - self.waiting_since_s >= limits.STALL_S
 
 
-def _report_stall(partition: Partition, mark: _Mark, end: int, now_s: float) -> None:
+def _report_stall(partition: Partition, mark: _PartitionProgress, end: int, now_s: float) -> None:
     log_event(
         _log,
         logging.CRITICAL,

@@ -15,7 +15,7 @@ import uvloop
 from seriatim.domain import limits
 from seriatim.runtime.config.roles import ALL_ROLES
 from seriatim.runtime.config.settings import HostPort, Settings
-from seriatim.runtime.config.sources import shown
+from seriatim.runtime.config.sources import format_value
 from seriatim.runtime.server.lifecycle import ListenAddresses, ServerProcess, TaskDied
 from seriatim.runtime.telemetry.logs import is_pretty, log_event, log_failure, set_up
 from seriatim.runtime.wiring.assemble import assemble
@@ -42,16 +42,16 @@ async def _serve(settings: Settings) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unexpected)
     stop = _stop_signal(loop)
-    server = await assemble(settings, instance=instance_name(settings), say=_say)
+    server = await assemble(settings, instance=instance_name(settings), print_line=_print_line)
     try:
         listening = await server.start()
-        _collect_seldom()
+        _collect_garbage_less()
         _announce(server, listening)
         try:
             await server.wait(stop)
         except TaskDied as death:
-            log_event(_log, logging.CRITICAL, "part_died", note=f"{death}; this process ends, start it again")
-            log_failure(_log, "cause_of_death", death.__cause__ or death)
+            log_event(_log, logging.CRITICAL, "task_died", note=f"{death}; this process ends, start it again")
+            log_failure(_log, "task_failure", death.__cause__ or death)
             return DIED
         log_event(_log, logging.INFO, "draining", note="a second signal ends at once")
         try:
@@ -74,7 +74,7 @@ def _allow_many_sockets() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
 
 
-def _collect_seldom() -> None:
+def _collect_garbage_less() -> None:
     """What was made at the start lives as long as we do, and messages leave no cycles behind: looking for garbage after
     every 700 objects, as Python does by itself, took a tenth of the time of a busy server.
     """
@@ -91,14 +91,14 @@ def _stop_signal(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
     """Set by the first signal. The second one ends the process where it stands: nothing acknowledged is lost by it."""
     stop = asyncio.Event()
 
-    def told() -> None:
+    def on_signal() -> None:
         if stop.is_set():
             log_event(_log, logging.WARNING, "ended_at_once")
             os._exit(KILLED)
         stop.set()
 
     for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, told)
+        loop.add_signal_handler(each, on_signal)
     return stop
 
 
@@ -114,7 +114,7 @@ def _unexpected(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> 
 # --- first words ------------------------------------------------------------------------------------------------------
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     """For the console, not for the log: the one-time codes of a developer's server."""
     print(line, flush=True)
 
@@ -159,19 +159,19 @@ def _reach(settings: Settings) -> str:
 
 
 def _where(settings: Settings) -> str:
-    return shown(settings.store) if settings.is_distributed else str(settings.data_folder.absolute())
+    return format_value(settings.store) if settings.is_distributed else str(settings.data_folder.absolute())
 
 
 _CODES = {"dev": "the code is printed here", "test": "the code is always 000000", "prod": "the code is sent"}
 
 
-def _banner(server: ServerProcess, address: HostPort, listening: ListenAddresses, say: Callable[[str], None]) -> None:
+def _banner(server: ServerProcess, address: HostPort, listening: ListenAddresses, show: Callable[[str], None]) -> None:
     settings = server.settings
     secure = "s" if settings.tls_cert else ""
     public = _reachable(address)
     internal = f"http://{_reachable(listening.internal)}/metrics" if listening.internal else "off"
     created = f"   (made now: {', '.join(path.name for path in server.keys_created)})" if server.keys_created else ""
-    say(
+    show(
         f"""
   Seriatim is ready.
 

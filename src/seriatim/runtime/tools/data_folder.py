@@ -1,4 +1,4 @@
-"""For tools that look at what is stored: which engine shows it. Nothing is changed, except by `compact`."""
+"""For tools that read what is stored in a data folder. Nothing is changed, except by `compact`."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence

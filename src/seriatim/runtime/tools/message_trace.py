@@ -37,28 +37,28 @@ from seriatim.runtime.tools.operator_requests import (
 
 REPAIR_S = 600.0  # a wide gap is closed slot by slot
 T = TypeVar("T")
-Look = Callable[[MessageTracer], Awaitable[MessageTrace]]
+TraceQuery = Callable[[MessageTracer], Awaitable[MessageTrace]]
 
 
-def trace(settings: Settings, look: Look) -> MessageTrace:
+def trace(settings: Settings, query: TraceQuery) -> MessageTrace:
     """Raises `InspectionError`."""
     if settings.store == EMBEDDED:
-        return _run(_trace_folder(settings, look))
+        return _run(_trace_folder(settings, query))
     from seriatim.runtime.tools.shared_message_trace import trace_shared
 
-    return _run(trace_shared(settings, look))
+    return _run(trace_shared(settings, query))
 
 
-def repair_counter(settings: Settings, order: RepairRequest) -> Repair:
+def repair_counter(settings: Settings, request: RepairRequest) -> Repair:
     """Raises `InspectionError`, also with why it was refused."""
     if settings.store != EMBEDDED:
         from seriatim.runtime.tools.shared_message_trace import repair_shared
 
-        return _run(repair_shared(settings, order))
+        return _run(repair_shared(settings, request))
     try:
-        return ask(settings.data_folder, REPAIR, order, Repair, timeout_s=REPAIR_S)
+        return ask(settings.data_folder, REPAIR, request, Repair, timeout_s=REPAIR_S)
     except NoServerRunning:
-        return _run(_repair_folder(settings, order))
+        return _run(_repair_folder(settings, request))
     except ServerRefused as refusal:
         raise InspectionError(str(refusal)) from refusal
     except OSError as error:
@@ -80,21 +80,21 @@ def _run(work: Coroutine[object, object, T]) -> T:
 # --- a data folder ----------------------------------------------------------------------------------------------------
 
 
-async def _trace_folder(settings: Settings, look: Look) -> MessageTrace:
+async def _trace_folder(settings: Settings, query: TraceQuery) -> MessageTrace:
     secondary = SecondaryStore(settings.data_folder)
     try:
         trail = SecondaryEventTrail(secondary)
         connections = _folder_connections(settings)
-        return await look(tracer(EmbeddedInspection(secondary), trail, trail.watermarks, connections))
+        return await query(tracer(EmbeddedInspection(secondary), trail, trail.watermarks, connections))
     finally:
         secondary.close()
 
 
 def _folder_connections(settings: Settings) -> Connections:
     async def connections(user_ids: Sequence[str]) -> Mapping[str, Sequence[Registration]]:
-        order = ConnectionsRequest(tuple(user_ids))
+        request = ConnectionsRequest(tuple(user_ids))
         try:
-            found = await asyncio.to_thread(ask, settings.data_folder, CONNECTIONS, order, ConnectionsResponse)
+            found = await asyncio.to_thread(ask, settings.data_folder, CONNECTIONS, request, ConnectionsResponse)
         except NoServerRunning:
             return {}  # no server, no connections
         except (ServerRefused, OSError, msgspec.MsgspecError) as error:
@@ -104,10 +104,10 @@ def _folder_connections(settings: Settings) -> Connections:
     return connections
 
 
-async def _repair_folder(settings: Settings, order: RepairRequest) -> Repair:
+async def _repair_folder(settings: Settings, request: RepairRequest) -> Repair:
     folder = Folder.open(settings.data_folder, create=False)
     try:
-        return await repair_in(folder, await EmbeddedEventLog.open(folder, PARTITIONS), SystemClock(), order)
+        return await repair_in(folder, await EmbeddedEventLog.open(folder, PARTITIONS), SystemClock(), request)
     finally:
         await folder.close()
 

@@ -51,20 +51,20 @@ class Operator:
     def routes(self) -> Mapping[tuple[str, str], Handler]:
         return {("POST", "/users"): self._post_user}
 
-    async def add_user(self, order: AddUserRequest) -> AddUserResponse:
+    async def add_user(self, request: AddUserRequest) -> AddUserResponse:
         """Raises `ValidationFailed`. With a token comes a session of its own, for a device id made here."""
-        check_user(order)
+        check_user(request)
         now = iso(self._clock.now_ms())
         user = User(
             user_id=ids.USER + ids.ulid(self._clock.now_ms(), self._clock.random_bits(80)),
-            phone_number=order.phone_number,
-            display_name=order.display_name,
+            phone_number=request.phone_number,
+            display_name=request.display_name,
             created_at=now,
             updated_at=now,
         )
         user_id = await self._accounts.add_user(user, timeout_s=limits.API_TIMEOUT_S)
         created = user_id == user.user_id
-        if not order.with_token:
+        if not request.with_token:
             return AddUserResponse(user_id=user_id, created=created)
         # The refresh token is given to no client: an operator who needs longer asks for another access token.
         session = await self._sign_in.open_session(user_id, ids.uuid4(self._clock.random_bits(128)))
@@ -75,12 +75,12 @@ class Operator:
         return PlainResponse(msgspec.json.encode(await self.add_user(parse_request(body, AddUserRequest))))
 
 
-def check_user(order: AddUserRequest) -> None:
-    if not is_phone_number(order.phone_number):
+def check_user(request: AddUserRequest) -> None:
+    if not is_phone_number(request.phone_number):
         raise ValidationFailed(
             "a phone number is written like +4915112345678", field="phone_number", field_code="INVALID_FORMAT"
         )
-    if not is_display_name(order.display_name):
+    if not is_display_name(request.display_name):
         raise ValidationFailed(
             f"a name has 1 to {limits.DISPLAY_NAME_CHARS_MAX} characters, no control characters, "
             "and no space at its ends",
@@ -93,7 +93,7 @@ def parse_request(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
     except msgspec.MsgspecError as error:
-        raise BadRequest(f"this is no order for this path: {error}") from error
+        raise BadRequest(f"this is no request for this path: {error}") from error
 
 
 # --- the socket -------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ class ServerRefused(Exception):
     """The server answered, and would not. The text says why."""
 
 
-def ask(folder: Path, path: str, order: msgspec.Struct, answer: type[T], *, timeout_s: float = ASK_TIMEOUT_S) -> T:
+def ask(folder: Path, path: str, request: msgspec.Struct, answer: type[T], *, timeout_s: float = ASK_TIMEOUT_S) -> T:
     """Sends a request to the server on this folder. Raises `NoServerRunning`, `ServerRefused`, or `OSError` if it is
     stuck.
     """
@@ -131,7 +131,7 @@ def ask(folder: Path, path: str, order: msgspec.Struct, answer: type[T], *, time
         raise NoServerRunning  # then no server could make one either
     connection = _UnixConnection(folder / SOCKET, timeout_s)
     try:
-        connection.request("POST", path, msgspec.json.encode(order), {"Content-Type": "application/json"})
+        connection.request("POST", path, msgspec.json.encode(request), {"Content-Type": "application/json"})
         response = connection.getresponse()
         status, body = response.status, response.read()
     except (FileNotFoundError, ConnectionRefusedError) as error:

@@ -39,8 +39,8 @@ class OperatorRequests:
         return {("POST", REPAIR): self._post_repair, ("POST", CONNECTIONS): self._post_connections}
 
     async def _post_repair(self, body: bytes) -> PlainResponse:
-        order = parse_request(body, RepairRequest)
-        return PlainResponse(msgspec.json.encode(await repair_in(self._folder, self._events, self._clock, order)))
+        request = parse_request(body, RepairRequest)
+        return PlainResponse(msgspec.json.encode(await repair_in(self._folder, self._events, self._clock, request)))
 
     async def _post_connections(self, body: bytes) -> PlainResponse:
         asked = parse_request(body, ConnectionsRequest).user_ids
@@ -50,5 +50,5 @@ class OperatorRequests:
         )
 
 
-async def repair_in(folder: Folder, events: EmbeddedEventLog, clock: Clock, order: RepairRequest) -> Repair:
-    return await repair(EmbeddedMessageLog(folder), EmbeddedRoster(folder), EmbeddedEventTrail(events), clock, order)
+async def repair_in(folder: Folder, events: EmbeddedEventLog, clock: Clock, request: RepairRequest) -> Repair:
+    return await repair(EmbeddedMessageLog(folder), EmbeddedRoster(folder), EmbeddedEventTrail(events), clock, request)

@@ -12,7 +12,7 @@ from seriatim.ports.message_log import Watermark
 from seriatim.runtime.config.settings import EMBEDDED, Settings
 from seriatim.runtime.tools.counter_repair import RepairRequest, repair
 from seriatim.runtime.tools.data_folder import InspectionError
-from seriatim.runtime.tools.message_trace import Look, tracer
+from seriatim.runtime.tools.message_trace import TraceQuery, tracer
 
 try:
     from seriatim.engines.dynamodb.catalog import DynamoRoster
@@ -35,7 +35,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 
-async def trace_shared(settings: Settings, look: Look) -> MessageTrace:
+async def trace_shared(settings: Settings, query: TraceQuery) -> MessageTrace:
     """Without `events` the log is not looked at, and without `directory` nobody says who is connected."""
     async with _store(settings) as (client, prefix), _connections(settings) as connections:
         delivery = DynamoDeliveryState(ReadOnlyStore(client, SystemClock(), prefix=prefix))
@@ -46,16 +46,16 @@ async def trace_shared(settings: Settings, look: Look) -> MessageTrace:
         trail = None if settings.events == EMBEDDED else _trail(settings)
         reader = TableReader(client, prefix=prefix)
         await reader.count(CHATS)  # asked once, and not again and again: a store that is away is told at once
-        return await look(tracer(DynamoInspection(reader), trail, watermarks, connections))
+        return await query(tracer(DynamoInspection(reader), trail, watermarks, connections))
 
 
-async def repair_shared(settings: Settings, order: RepairRequest) -> Repair:
+async def repair_shared(settings: Settings, request: RepairRequest) -> Repair:
     if settings.events == EMBEDDED:
         raise InspectionError("a repair must know what was published: give --events as the servers have it")
     async with _store(settings) as (client, prefix):
         clock = SystemClock()
         store = DynamoStore(client, clock, prefix=prefix)
-        return await repair(DynamoMessageLog(store), DynamoRoster(store), _trail(settings), clock, order)
+        return await repair(DynamoMessageLog(store), DynamoRoster(store), _trail(settings), clock, request)
 
 
 @asynccontextmanager

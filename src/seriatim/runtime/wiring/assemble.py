@@ -46,15 +46,15 @@ from seriatim.services.sessions import SessionRevoker, SocketCloser
 from seriatim.services.sign_in import SignInService
 
 T = TypeVar("T")
-Say = Callable[[str], object]
+PrintLine = Callable[[str], object]
 
 
 async def assemble(
-    settings: Settings, *, instance: str, say: Say = lambda line: None, create: bool = True
+    settings: Settings, *, instance: str, print_line: PrintLine = lambda line: None, create: bool = True
 ) -> ServerProcess:
-    """A server that is ready to start. `say` prints one-time codes; `create` makes folder and keys if they are missing.
+    """A server that is ready to start. `print_line` prints one-time codes; `create` makes missing folders and keys.
 
-    Raises `StartupError` with what stands in the way.
+    Raises `StartupError` with the reason and what to do.
     """
     clock = SystemClock()
     metrics = Metrics(instance, settings.here)
@@ -63,7 +63,7 @@ async def assemble(
     try:
         # The keys come second: a folder that is not ours, or in use, must not be given any.
         keys = _keys(settings, clock, create=create)
-        return _Process(settings, metrics, clock, run_id, engines, keys, say).server()
+        return _Process(settings, metrics, clock, run_id, engines, keys, print_line).server()
     except KeyFolderError as error:
         await engines.close()
         raise StartupError(str(error)) from error
@@ -92,7 +92,7 @@ class _Process:
         run_id: str,
         engines: EngineSet,
         keys: KeyFolder | None,
-        say: Say,
+        print_line: PrintLine,
     ) -> None:
         self._settings = settings
         self._metrics = metrics
@@ -100,7 +100,7 @@ class _Process:
         self._run_id = run_id
         self._engines = engines
         self._keys = keys
-        self._say = say
+        self._print_line = print_line
         self._rate_limits_off = settings.env == "test"
         # Whom gateways and REST ask: ingest processes that were named, or else the one in here.
         self._plane: DurabilityPlane | None = engines.remote
@@ -111,10 +111,10 @@ class _Process:
         at_gateway = self._engines.gateway_ports() if ProcessRole.GATEWAY in self._settings.here else None
         gateway = None if at_gateway is None else self._gateway(at_gateway)
         fanout = self._fanout()
-        watch = ProcessHealth(
+        health = ProcessHealth(
             self._engines, self._metrics, self._clock, gateway=gateway, ingest=ingest, fanout=fanout, listener=listener
         )
-        api = self._api(watch)
+        api = self._api(health)
         local = None
         if api is not None and not self._settings.is_distributed:
             local = PlainApp({**api.operator.routes(), **self._engines.operator_routes()})
@@ -130,11 +130,11 @@ class _Process:
                 otp=None if api is None else api.otp,
             ),
             listeners=Listeners(
-                internal=self._listener(PlainApp(watch.routes())),
-                public=self._public(gateway, at_gateway, api, watch),
+                internal=self._listener(PlainApp(health.routes())),
+                public=self._public(gateway, at_gateway, api, health),
                 local=None if local is None else self._listener(local),
             ),
-            watch=watch,
+            health=health,
             keys_created=() if self._keys is None else self._keys.created,
         )
 
@@ -195,7 +195,7 @@ class _Process:
 
     # --- edges --------------------------------------------------------------------------------------------------------
 
-    def _api(self, watch: ProcessHealth) -> "_Api | None":
+    def _api(self, health: ProcessHealth) -> "_Api | None":
         if ProcessRole.API not in self._settings.here:
             return None
         keys, plane, given = _needed(self._keys), _needed(self._plane), self._engines.api_ports()
@@ -213,7 +213,7 @@ class _Process:
         otp = OtpService(
             accounts=given.accounts,
             secrets=secrets,
-            sender=FixedCodes() if self._rate_limits_off else LogCodeSender(self._say),
+            sender=FixedCodes() if self._rate_limits_off else LogCodeSender(self._print_line),
             new_code=fixed_code if self._rate_limits_off else new_code,
             clock=self._clock,
             observe=self._metrics.api,
@@ -242,7 +242,7 @@ class _Process:
             otp=otp,
             sign_in=sign_in,
             revoker=revoker,
-            ready=watch.readiness,
+            ready=health.readiness,
             clock=self._clock,
             observe=self._metrics.api,
         )
@@ -257,7 +257,7 @@ class _Process:
         return _Api(app, otp, Operator(given.accounts, sign_in, self._clock), authenticator)
 
     def _public(
-        self, gateway: Gateway | None, given: GatewayPorts | None, api: "_Api | None", watch: ProcessHealth
+        self, gateway: Gateway | None, given: GatewayPorts | None, api: "_Api | None", health: ProcessHealth
     ) -> Listener | None:
         """One port for what is here of WebSocket and REST."""
         if gateway is None or given is None:
@@ -270,7 +270,7 @@ class _Process:
             origins=self._settings.origins or None,
             trusted_proxies=parse_networks(self._settings.trusted_proxies),
         )
-        app = PlainApp(watch.public_routes()) if api is None else api.app
+        app = PlainApp(health.public_routes()) if api is None else api.app
         return self._listener(app, WebSocketEndpoint(gateway, admission, self._clock, observe=self._metrics.listener))
 
     def _authenticator(self, revocations: Revocations, sessions: Sessions) -> Authenticator:

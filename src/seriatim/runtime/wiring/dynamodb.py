@@ -71,13 +71,13 @@ async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIt
         raise StoreUnreachable("no AWS region is set; give --region or set AWS_REGION")
     if found.credentials is None:
         raise StoreUnreachable("no AWS credentials were found; see `aws configure`, or give this machine a role")
-    keeper = CredentialsKeeper(found.credentials)
+    keeper = CredentialsRefresher(found.credentials)
     address = url if url else await asyncio.to_thread(aws_endpoint, region)
     try:
         client = DynamoClient(address, region=region, credentials=keeper.now, clock=clock)
     except ValueError as error:
         raise StoreUnreachable(str(error)) from None
-    renewing = asyncio.create_task(keeper.keep_fresh(find_aws_configuration if found is not _LOCAL else lambda: _LOCAL))
+    renewing = asyncio.create_task(keeper.run(find_aws_configuration if found is not _LOCAL else lambda: _LOCAL))
     try:
         yield client
     finally:
@@ -87,7 +87,7 @@ async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIt
         await client.close()
 
 
-class CredentialsKeeper:
+class CredentialsRefresher:
     """The credentials of this moment. They are asked for anew in a thread, since that may go over the network."""
 
     def __init__(self, credentials: AwsCredentials) -> None:
@@ -96,7 +96,7 @@ class CredentialsKeeper:
     def now(self) -> AwsCredentials:
         return self._now
 
-    async def keep_fresh(self, find_aws_configuration: Callable[[], AwsConfiguration]) -> None:
+    async def run(self, find_aws_configuration: Callable[[], AwsConfiguration]) -> None:
         while True:
             await asyncio.sleep(limits.CREDENTIALS_EVERY_S)
             try:
