@@ -110,7 +110,7 @@ class Server:
             self.on_crash(self.process)
 
     def leave(self) -> bool:
-        """A deploy: the process finishes what it has begun, ends, and comes back. False: it knows no goodbye."""
+        """A deploy: the process finishes what it has begun, ends, and comes back. False: it has nothing to drain."""
         process = self.process
         if process is None or not process.alive or process.paused or process.leaving:
             return False
@@ -133,11 +133,11 @@ class Server:
         """Builds the plane and spawns its tasks."""
 
     def drain(self) -> Coroutine[Any, Any, None] | None:
-        """What the plane does before it may be ended."""
+        """What the plane finishes before its process ends."""
         return None
 
     def on_crash(self, process: Process) -> None:
-        """What the rest of the world notices."""
+        """What other processes notice of the crash."""
 
     def wire(self, process: Process, kind: WireKind) -> SimulatedWire:
         return SimulatedWire(
@@ -209,7 +209,7 @@ class IngestServer(Server):
         return FaultyChatLog(store, wire, self.deployment.random, lambda: self.deployment.faulty_chat)
 
     def _atomic_store(self, process: Process) -> MemoryAtomicStore | None:
-        """Some lives go the long way, as before there was another: what they leave undone, the next life finds."""
+        """Some lives of the process use the pipeline only: what they leave unpublished, the next life finds."""
         stores = self.deployment.stores
         if not self.deployment.faults.profile.atomic_store or self.deployment.random.random() < PIPELINE_ONLY:
             return None
@@ -318,7 +318,7 @@ class ApiServer(Server):
 
 
 async def _retry_start(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """A supervisor: what cannot start now is started again a little later."""
+    """A supervisor: what cannot start now is started again after a second."""
     while True:
         try:
             return await run()

@@ -37,7 +37,7 @@ class IngestNode:
         self.answers_nothing = False  # drafts reach it, and it answers none
 
     def begin(self, process: Process, ingest: Ingest) -> None:
-        """A new life: whatever the last one had not taken up is gone with it."""
+        """A new process under this name. Drafts that the last one had not taken up are lost."""
         self.process = process
         self.ingest = ingest
         self.inbox = deque()
@@ -182,7 +182,7 @@ def _copy(task: asyncio.Task[T], future: asyncio.Future[T]) -> None:
 class _IngestStream:
     """To one life of an ingest process: carries drafts in order, each after a delay, and notices silence.
 
-    It looks once a second, while anything is under way.
+    It checks once a second, while drafts are in flight.
     """
 
     def __init__(self, remote: SimulatedDurability, node: IngestNode) -> None:

@@ -33,7 +33,7 @@ class CallbackOrder(StrEnum):
 
 
 class UnhandledException(msgspec.Struct, frozen=True, kw_only=True):
-    """An exception that nobody handled. In production it would be a line in the log; here it is a violation."""
+    """An unhandled exception. In production it would be a line in the log; here it is a violation."""
 
     at: float
     process: str
@@ -247,7 +247,7 @@ class SimulatedLoop(_Loop):
     # --- failures and the end --------------------------------------------------------------------------------------
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """asyncio tells us here about exceptions that were never looked at."""
+        """asyncio reports exceptions here that were never retrieved."""
         self._failed(str(context.get("message")), context.get("exception"))
 
     def fingerprint(self) -> str:
@@ -258,7 +258,7 @@ class SimulatedLoop(_Loop):
         """Ends the world: from here on nothing is scheduled, and what still waits is dropped without a sound.
 
         Only now do the `finally` blocks of crashed and unfinished tasks run; whatever they do has no effect.
-        Before that, exceptions of tasks that nobody awaited become failures.
+        Before that, exceptions of tasks that were never awaited become failures.
         """
         if self._closed:
             return
@@ -266,7 +266,7 @@ class SimulatedLoop(_Loop):
             if process.alive:
                 self.running = process
                 for error in process.unseen_errors():
-                    self._failed("nobody awaited a task that failed", error)
+                    self._failed("a task that failed was never awaited", error)
         self._closed = True
         before = asyncio._get_running_loop()
         asyncio._set_running_loop(self)
@@ -321,7 +321,7 @@ class _Handle(asyncio.TimerHandle):
 
 
 def _nothing() -> None:
-    """Stands in for a cancelled callback, so that what it held can go."""
+    """Replaces a cancelled callback, so that what it referenced can be freed."""
 
 
 def _discard_task(task: asyncio.Task[Any]) -> None:

@@ -1,4 +1,4 @@
-"""A simulated process: some tasks and timers that share a clock and a fate. A crash stops them between two steps.
+"""A simulated process: tasks and timers that share a clock and crash together. A crash stops them between two steps.
 
 An object is one life of a process; a restart is a new object, so nothing of the old life can touch the new one.
 """
@@ -34,7 +34,7 @@ class Process:
         self.lane = f"{name}.{generation}" if generation else name
         self.alive = True
         self.paused = False
-        self.leaving = False  # it was told to end, and has some things to do before
+        self.leaving = False  # it drains before it ends
         self.resumed_at = 0.0
         self.clock = SimulatedClock(loop, random, skew_s)
         self.context = contextvars.copy_context()
@@ -50,7 +50,7 @@ class Process:
         return self.loop.create_task(coroutine, name=name, context=self.context.copy())
 
     def start(self, coroutine: Coroutine[Any, Any, object], *, name: str | None = None) -> None:
-        """Spawns it for its effect: nobody awaits it, so an exception of it is a failure of the schedule."""
+        """Spawns it for its effect: it is not awaited, so an exception of it is a failure of the schedule."""
         _ = self.spawn(coroutine, name=name)
 
     def call_soon(self, callback: Callable[[Unpack[Ts]], object], *args: *Ts) -> asyncio.Handle:
@@ -77,7 +77,7 @@ class Process:
         self.alive = False
 
     def pause(self) -> None:
-        """The process stands still (a long garbage collection, a frozen machine) while the world goes on."""
+        """The process runs nothing (a long garbage collection, a frozen machine) while the world goes on."""
         self.paused = True
         self.loop.make_idle(self)
 
@@ -102,13 +102,13 @@ class Process:
             self._sweep_at = 2 * len(tasks) + _SWEEP_TASKS_MIN
 
     def unseen_errors(self) -> list[BaseException]:
-        """Exceptions that ended a task and that nobody has looked at."""
+        """Exceptions that ended a task and were never retrieved."""
         failed = [task for task in self.tasks if task.done() and task._log_traceback]
         return [error for error in (task.exception() for task in failed) if error is not None]
 
 
 class SimulatedClock:
-    """Implements `ports.clock.Clock`: virtual time, wrong by `skew_s`, and chance of this process alone."""
+    """Implements `ports.clock.Clock`: virtual time, wrong by `skew_s`, and random numbers from the seed."""
 
     def __init__(self, loop: "SimulatedLoop", random: Random, skew_s: float) -> None:
         self._loop = loop

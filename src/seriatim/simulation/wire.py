@@ -171,7 +171,7 @@ class _WireCall(Generic[T]):
         self.kills = False
 
     def apply(self) -> None:
-        """At the store, whoever still listens."""
+        """Runs at the store, whether or not the caller still waits."""
         wire = self._wire
         try:
             self._result.append(self._apply())
@@ -187,7 +187,7 @@ class _WireCall(Generic[T]):
             wire._kill()
 
     def answer(self) -> None:
-        """Back at the caller, if it still lives and waits."""
+        """Runs at the caller, if it is alive and still waits."""
         future = self._future
         if future.done():
             return
@@ -201,7 +201,7 @@ class _WireCall(Generic[T]):
 
 
 def _refusal(fault: Fault, operation: str) -> SeriatimError | None:
-    """What the caller is told at once; None for faults of which it hears nothing."""
+    """The error that the caller gets at once; None for faults that it does not notice."""
     if fault is Fault.THROTTLED:
         return Throttled(f"{operation}: throttled")
     if fault is Fault.CONFLICT:

@@ -1,4 +1,4 @@
-"""One schedule: a small world of chats, devices and servers, a seed's worth of trouble, quiet time, judgement.
+"""One schedule: a small world of chats, devices and servers, a time of faults, quiet time, final checks.
 
 Everything that happens follows from the seed. `run_schedule` is what the runner calls.
 """
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 FAULTS_S = 20.0  # sends and faults
 QUIET_MAX_S = 170.0  # longer than every server timer that heals something, shorter than the client's own re-sync
-LONG_QUIET_MAX_S = 400.0  # nobody tells of a new membership or a lost message: devices look every five minutes
+LONG_QUIET_MAX_S = 400.0  # a new membership or a lost message shows only in a device's sync, every five minutes
 SETTLED_S = 50.0  # after this every heartbeat has come round once
 IDLE_S = 3.0  # pipelines end, registrations are removed
 RECONNECTED_S = 4.0  # a device that lost its connection has a new one
@@ -59,7 +59,7 @@ PIPELINING_WORLDS = 0.25  # a client sends without waiting for answers
 FALSE_ACK_WORLDS = 0.3  # devices ack what they were never sent
 POISON_WORLDS = 0.2  # the event log holds a record that is no event
 MANY_CHATS_WORLDS = 0.3  # up to three chats
-REUSED_IDS = 0.03  # of the sends use an id that was used before, mostly by somebody else
+REUSED_IDS = 0.03  # of the sends use an id that was used before, mostly by another user
 
 
 def run_schedule(
@@ -76,7 +76,7 @@ def run_schedule(
 
 
 class World:
-    """Built, run, judged, thrown away."""
+    """Built, run and checked once."""
 
     def __init__(self, seed: int, profile: str, trace: Trace) -> None:
         self.seed = seed
@@ -169,7 +169,7 @@ class World:
                 store.index_member(chat_id, user)
 
     def _plan_sends(self) -> None:
-        """Bursts and lulls: some sends together, some after the pipelines have gone idle."""
+        """Bursts and pauses: some sends together, some after the pipelines have gone idle."""
         at = 1.5
         for number in range(6 + self._upto(12)):
             at += self.random.random() * (0.05 if self.random.random() < 0.6 else 3.0)
@@ -181,7 +181,7 @@ class World:
                 self.at(at, self._send, device, self._one_of(member_of), f"m{number}")
 
     def _plan_false_acks(self) -> None:
-        """Now and then a device acks what it was never sent."""
+        """Devices ack messages that they were never sent."""
         for _ in range(self._upto(4)):
             device, chat_id = self._one_of(self.devices), self._one_of(self.chats)
             unseen = 10**15 if self.random.random() < 0.5 else 1 + self._upto(20)
@@ -203,7 +203,7 @@ class World:
         )
 
     def _poison(self) -> None:
-        """Something that is no event gets into the event log."""
+        """A record that is no event gets into the event log."""
         broker = self.stores.broker
         partition = Partition(MESSAGES, self._upto(PARTITIONS[MESSAGES]))
         self.history.poison[partition, broker.end_offsets(MESSAGES)[partition]] = None
@@ -215,27 +215,27 @@ class World:
         waiting = [entry.client_message_id for entry in device.store.outbox()]
         used = [key for chat, key in self.history.sends if chat == chat_id and key not in waiting]
         if used and self.random.random() < REUSED_IDS:
-            client_message_id = used[-1]  # whoever used it first keeps it, and so does the first text
+            client_message_id = used[-1]  # the first sender keeps it, and the first text stays
         else:
             text = f"{self.random.getrandbits(128):032x}"
             client_message_id = f"{text[:8]}-{text[8:12]}-4{text[13:16]}-8{text[17:20]}-{text[20:]}"
         device.process.run(device.send, chat_id, client_message_id, content)
 
     def chat_created(self, chat_id: str) -> None:
-        """The creator's devices know of it; those of the others do not."""
+        """The creator's devices know the chat; those of the other members do not."""
         self.created[chat_id] = None
         self.chats.append(chat_id)
         devices = [device for device in self.devices if device.user_id == self.users[0]]
         self._send(self._one_of(devices), chat_id, "first words")
 
     def _expect_first_messages(self) -> None:
-        """Who is connected from here on must have seen them when the bound is over, whatever became of the pushes."""
+        """A device that stays connected must have seen them after FIRST_MESSAGES_S, also if pushes were lost."""
         published = {chat_id: list(self.history.published.get(chat_id, ())) for chat_id in self.created}
         sockets = [(device, device.socket) for device in self.devices if device.socket is not None]
         self.at(self.loop.time() + FIRST_MESSAGES_S, check_first_messages, self.history, published, sockets)
 
     def _heal(self) -> None:
-        """No new trouble; what broke is repaired. From here on everything owed must arrive."""
+        """No new faults; what broke is repaired. From here on every message must arrive."""
         self.deployment.note("world", "heals")
         self._expect_first_messages()
         self.faults.stop()
@@ -264,7 +264,7 @@ class World:
                 return
 
     def _final_sends(self) -> None:
-        """In a healthy world a message reaches every device of every member as it happens, not at the next look."""
+        """In a healthy world a message is pushed to every device of every member, before the next sync."""
         self.loop.run_until(max(self.loop.time(), FAULTS_S + SETTLED_S))
         before = self._change_network()
         if all(not device.unsettled for device in self.devices):
@@ -288,9 +288,9 @@ class World:
         )
 
     def _change_network(self) -> dict[str, None]:
-        """A device changes its network without a word and comes back at once, while a gateway believes it still there.
+        """A device changes its network and reconnects at once, while a gateway still holds its old connection.
 
-        Returns the connections there were. Unless clocks disagree, the old one is closed when the new one comes.
+        Returns the connections before that. Unless clocks disagree, the old one is closed when the new one is accepted.
         """
         before = open_connections(self.gateways)
         device = self._one_of(self.devices)
@@ -304,7 +304,7 @@ class World:
         return device.user_id in self.stores.store.members(chat_id)
 
     def _is_quiet(self) -> bool:
-        """Nothing is owed any more, so nothing more can be learned by waiting."""
+        """Everything is sent, published, delivered and acknowledged: waiting longer would show nothing new."""
         if not self.incidents.over or any(device.unsettled for device in self.devices):
             return False
         if any(counter.dirty_at_ms is not None for counter in self.stores.store.counters.values()):
@@ -375,7 +375,7 @@ class World:
         )
 
     def _device_lost_power(self, device: Device) -> None:
-        """It went dark in the middle of its own step, so the world turns it off."""
+        """A device cannot crash in the middle of its own step, so the world powers it off."""
         self.at(self.loop.time(), self._power_off, device)
 
     def _power_off(self, device: Device) -> None:

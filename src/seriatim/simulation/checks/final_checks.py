@@ -1,6 +1,6 @@
-"""The judgement over a whole schedule: the promises of delivery, and the records' invariants that a history can show.
+"""The checks of a whole schedule: the promises of delivery, and the records' invariants that a history can show.
 
-What concerns one moment was checked by `history` at that moment; here is what only the end can tell.
+What concerns one moment was checked by `history` at that moment; here is what only the final state shows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ def check_final_state(state: FinalState) -> None:
 
 
 def check_quiescence(state: FinalState) -> None:
-    """Nothing is owed: what was stored is published, what is published has arrived, nobody waits."""
+    """What was stored is published, what is published has arrived, and no send or sync is left waiting."""
     all_stored_published(state)
     dead_letters(state)
     quiescent_liveness(state)
@@ -162,7 +162,7 @@ def cursors_cover_everything(state: FinalState) -> None:
 
 
 def no_delivery_to_nonmember(state: FinalState) -> None:
-    """Nobody is shown a message that was allocated after their removal committed."""
+    """No user is shown a message that was allocated after the user's removal had committed."""
     history = state.history
     for shown in history.messages_shown:
         allocated_at = history.allocated_at.get(shown.chat_id, {}).get(shown.sequence)

@@ -1,4 +1,4 @@
-"""How long a connected device may wait for what was published: the bound of the looks of gateways, at its end."""
+"""How long a connected device may wait for messages of a new chat: until the next probe of its gateway."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,7 +12,7 @@ def check_first_messages(
 ) -> None:
     """What was published in new chats is held by every device of a member that has been connected since.
 
-    Left out are those who came or went as members, and what the store itself has lost.
+    Left out are users whose membership changed, and messages that the store itself has lost.
     """
     for device, socket in sockets:
         if device.socket is not socket or not device.process.alive:

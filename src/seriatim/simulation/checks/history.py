@@ -1,4 +1,4 @@
-"""What really happened in a schedule, recorded where it happened, for the checkers to judge.
+"""What happened in a schedule, recorded where it happened, for the checks.
 
 Nothing here influences the run. Invariants that concern one moment are checked at that moment.
 """
@@ -223,7 +223,7 @@ class WorldHistory(StoreObserver):
             )
 
     def handled_record(self, partition: Partition, offset: int) -> None:
-        """Fanout dealt with this record. Handling is in order from a committed offset, so the highest tells all."""
+        """Fanout dealt with this record. Handling is in order from a committed offset, so the highest one is enough."""
         if offset <= self.handled.get(partition, -1) + 1:
             self.handled[partition] = max(offset, self.handled.get(partition, -1))
 
@@ -254,7 +254,7 @@ class WorldHistory(StoreObserver):
         if not isinstance(held, Message) or held.message_id != outcome.message_id:
             self.violate("acked_is_stored", f"{where} was acked, the store holds {_short(held) if held else 'nothing'}")
         elif held.client_message_id != draft.client_message_id or held.sender_id != draft.sender_id:
-            self.violate("effectively_once", f"{where} was acked with somebody else's message")
+            self.violate("effectively_once", f"{where} was acked with another sender's message")
         if outcome.sequence not in self.published.get(draft.chat_id, {}):
             self.violate("ack_implies_published", f"{where} was acked before it was published")
         first = self.receipts.setdefault((draft.chat_id, draft.client_message_id, draft.sender_id), outcome)

@@ -1,4 +1,4 @@
-"""What idle processes may still hold when nothing is owed any more: their connections, and nothing else.
+"""What idle processes may still hold at the end: their connections, and nothing else.
 
 A leak loses no message, so no other check would see it.
 """
@@ -36,7 +36,7 @@ def check_leftovers(
     before: Mapping[str, None],
     old: Sequence[asyncio.Task[Any]],
 ) -> None:
-    """`before`: the connections there were after the faults had ended. Whatever became of those was noticed by all.
+    """`before`: the connections there were after the faults had ended. Their ends were noticed by every process.
 
     `old`: what was `unfinished_tasks` some seconds ago.
     """
@@ -77,7 +77,7 @@ def _left_in_gateways(gateways: Sequence[GatewayServer], old: Sequence[asyncio.T
             yield f"{server.name} probes for a connection that is gone"
         chats = [connection._delivery for connection in connections]
         if any(watcher not in chats for watcher in gateway._new_chat_probe.watchers):
-            yield f"{server.name} looks for new chats of a connection that is gone"
+            yield f"{server.name} probes for new chats of a connection that is gone"
 
 
 def _undecided(breaker: CircuitBreaker) -> bool:
@@ -86,7 +86,7 @@ def _undecided(breaker: CircuitBreaker) -> bool:
 
 
 def _served_twice(gateways: Sequence[GatewayServer]) -> Iterator[str]:
-    """A device has one connection. Of two on gateways whose clocks disagree either may look newer: both stay."""
+    """A device has one connection. Of two on gateways whose clocks disagree either may seem newer: both stay."""
     clocks_agree = all(server.process is None or server.process.clock.skew_s == 0.0 for server in gateways)
     seen: dict[tuple[str, str], str] = {}
     for server in gateways:

@@ -1,4 +1,4 @@
-"""Watches one socket for the treatment of slow readers: warned first, given their time, and not kept for ever."""
+"""Checks how one slow client is treated: warned first, closed after the grace period, and not before."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ _ERROR = b'{"type":"error","code":"SLOW_CONSUMER"'
 
 
 class SlowConsumerCheck:
-    """Told by the link what the gateway writes and when it closes."""
+    """The socket calls it with what the gateway writes, and when it closes."""
 
     def __init__(self, socket: "SimulatedSocket", gateway: Process, name: str, history: WorldHistory) -> None:
         self._socket = socket
@@ -26,7 +26,7 @@ class SlowConsumerCheck:
         self._warned_at: float | None = None
 
     def wrote(self, frame: bytes) -> None:
-        """A warning begins the grace period. Whoever reads nothing until after its end must be gone by then."""
+        """A warning begins the grace period. A client that reads nothing until after its end must be disconnected."""
         if not frame.startswith(_ERROR):
             return
         self._warned_at = now = self._history.now

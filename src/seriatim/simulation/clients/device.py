@@ -132,7 +132,7 @@ class Device:
             self.socket.send(encode(Ack(chat_id=chat_id, last_acked_sequence=sequence)))
 
     def sync_again(self) -> None:
-        """The client's periodic sync, which no world lives to see while things go wrong, comes round."""
+        """The client's periodic sync is due now; its usual period is longer than the time of faults."""
         if self.session.state in (ClientState.SYNCING, ClientState.READY) and not self._powered_off:
             self.session._alarms.set(SessionTimer.RESYNC, self._now())
             self._dispatch(self.session.timer, self._now())
@@ -152,11 +152,11 @@ class Device:
         self.start()
 
     def resume(self) -> None:
-        """A user whose device was told to stay away opens the app again."""
+        """The user opens the app again, after the server had closed the connection for good."""
         if self.process.alive and self.session.state is ClientState.DISCONNECTED:
             self._dispatch(self.session.start, self._now())
 
-    # --- what the network tells it ----------------------------------------------------------------------------------
+    # --- what the network reports -----------------------------------------------------------------------------------
 
     def socket_opened(self, socket: SimulatedSocket) -> None:
         if socket.gone:  # a device that stood still hears of the end before the beginning

@@ -1,6 +1,6 @@
-"""What befalls a device and its user: power that goes between two writes, and messages the server refused for good.
+"""Faults of a device and decisions of its user: power lost between two writes, messages refused for good.
 
-Drawn from chance of its own, so that a seed's world is the same up to the first of these events.
+Drawn from a random generator of its own, so that a seed's world is the same up to the first of these events.
 """
 
 from enum import StrEnum

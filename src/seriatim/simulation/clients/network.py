@@ -22,7 +22,7 @@ TOKEN_S = 3600
 
 
 class NetworkClient(ClientSide, Protocol):
-    """Whoever opens a connection."""
+    """A client that can open a connection."""
 
     @property
     def name(self) -> str: ...

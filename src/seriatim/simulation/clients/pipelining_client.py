@@ -1,4 +1,4 @@
-"""A client that does not wait: several sends of one chat in flight on one connection must keep their order."""
+"""A client that does not wait for acks: sends of one chat in flight on one connection must keep their order."""
 
 from collections.abc import Callable
 from random import Random
@@ -14,7 +14,7 @@ SENDS = 5
 
 
 class PipeliningClient:
-    """Connects once, sends everything at once, and goes when it is answered or cut off. It keeps nothing."""
+    """Connects once and sends everything at once. It neither reconnects nor stores anything."""
 
     def __init__(
         self,
@@ -26,9 +26,9 @@ class PipeliningClient:
         history: WorldHistory,
         dial: Callable[["PipeliningClient"], None],
     ) -> None:
-        self.name = "hasty"
+        self.name = "pipelining"
         self.user_id = user_id
-        self.device_id = "hasty"
+        self.device_id = "pipelining"
         self.process = Process(loop, self.name, random=random)
         self.socket: SimulatedSocket | None = None
         self.sent: list[str] = []
@@ -51,7 +51,7 @@ class PipeliningClient:
         match decode_server_frame(frame):
             case ConnectionEstablished():
                 for number in range(SENDS):
-                    self._send(socket, f"hasty {number}")
+                    self._send(socket, f"pipelined {number}")
             case MessageAck(client_message_id=client_message_id, sequence=sequence, deduplicated=False):
                 self._acked[client_message_id] = sequence
                 self._check()
@@ -68,7 +68,7 @@ class PipeliningClient:
         socket.send(encode(SendMessage(client_message_id=client_message_id, chat_id=self._chat_id, content=content)))
 
     def _check(self) -> None:
-        """An earlier send may fail; one that succeeds never stands behind a later one."""
+        """An earlier send may fail; one that succeeds never gets a higher sequence than a later one."""
         sequences = [self._acked[each] for each in self.sent if each in self._acked]
         if sequences != sorted(sequences):
             self._history.violate(

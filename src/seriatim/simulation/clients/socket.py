@@ -13,7 +13,7 @@ SOCKET_FRAMES_MAX = 2  # what the network takes in before a socket is no longer 
 
 
 class GatewaySide(Protocol):
-    """What a gateway's connection is told."""
+    """What the socket calls on the gateway's connection."""
 
     def received(self, text: str | bytes) -> None: ...
 
@@ -25,7 +25,7 @@ class GatewaySide(Protocol):
 
 
 class ClientSide(Protocol):
-    """What a device is told."""
+    """What the socket calls on the client."""
 
     def frame_arrived(self, socket: "SimulatedSocket", frame: bytes) -> None: ...
 
@@ -75,7 +75,7 @@ class SimulatedSocket:
 
     @property
     def gone(self) -> bool:
-        """The device was told that this is over."""
+        """The client was notified that the connection is closed."""
         return self._client_notified
 
     def write(self, frames: Sequence[bytes]) -> None:
@@ -88,7 +88,7 @@ class SimulatedSocket:
         self._pump()
 
     def ping(self) -> None:
-        """The device's network stack answers, as long as somebody reads."""
+        """The device's network stack answers, as long as the client reads."""
         if not self.dead and self.reading and self._device.alive:
             self._to_server(self._pong)
 
@@ -120,7 +120,7 @@ class SimulatedSocket:
     # --- the network ------------------------------------------------------------------------------------------------
 
     def cut(self, *, gateway_after_s: float, device_after_s: float) -> None:
-        """Whatever is in flight is lost; each end finds out in its own time."""
+        """Frames in flight are lost; each side notices after its own delay."""
         self.dead = True
         self._downstream.clear()
         self._upstream.clear()
@@ -138,7 +138,7 @@ class SimulatedSocket:
         if self.dead or not self._downstream:
             return
         if not self.reading:
-            return  # it stays in the network until somebody reads on
+            return  # it stays in the network until the client reads again
         was_full = not self.writable
         frame = self._downstream.popleft()
         self.frames_read += 1

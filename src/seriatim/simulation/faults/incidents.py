@@ -1,4 +1,4 @@
-"""Carries out a seed's incidents: crashes, freezes, outages, wipes, lost counters, people who come and go."""
+"""Carries out a seed's incidents: crashes, freezes, outages, wipes, lost counters, membership changes."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -30,7 +30,7 @@ DETECTION_S = 3.0  # until an end of a cut connection notices
 
 
 class Incidents:
-    """What a world suffers. `end` undoes what is still broken; `over` once all repairs are done."""
+    """The incidents of a world. `end` restores what is still broken; `over` is true once all repairs are done."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
@@ -64,7 +64,7 @@ class Incidents:
         return self._repairs == 0
 
     def end(self) -> None:
-        """Subscriptions stand again, readers read on, and every row can be read."""
+        """Restores subscriptions, resumes readers, and makes every row readable."""
         world = self._world
         world.stores.store.unreadable.clear()
         for server in world.gateways:
@@ -182,7 +182,7 @@ class Incidents:
         return f"the counter of {chat_id} is lost, and {[message.sequence for message in lost]} with it"
 
     def _newest_settled(self, chat_id: str, count: int) -> list[Message]:
-        """What a backup of some time ago would lack. Only what nobody works on: then its loss is the only surprise."""
+        """What an older backup would lack. Only messages of a chat at rest, so that their loss is the only fault."""
         world = self._world
         if chat_id in world.history.counters_lost or world.stores.store.counters[chat_id].dirty_at_ms is not None:
             return []
@@ -195,7 +195,7 @@ class Incidents:
         return found
 
     def _repair(self, chat_id: str) -> None:
-        """An operator with a terminal: no plane's faults on the way, and as many tries as it takes."""
+        """As an operator does it: without faults on the wire, and with as many tries as it takes."""
         world = self._world
         if self._operator is None:
             self._operator = Process(world.loop, "operator", random=world.random)
@@ -221,7 +221,7 @@ class Incidents:
     # --- people -----------------------------------------------------------------------------------------------------
 
     def _change_membership(self, incident: Incident) -> str | None:
-        """The owner adds or removes somebody; or a member leaves."""
+        """The owner adds or removes a user; or a member leaves."""
         world = self._world
         api = world.api
         if not api.up or api.process is None or api.members is None or len(world.users) < 2:
@@ -231,7 +231,7 @@ class Incidents:
         self.churned = True
         member = user in world.stores.store.members(chat_id)
         api.process.start(self._change(chat_id, user, member=member, leaves=incident.amount > 0))
-        return f"{user} {'goes from' if member else 'comes to'} {chat_id}"
+        return f"{user} {'is to leave' if member else 'is to join'} {chat_id}"
 
     async def _change(self, chat_id: str, user: str, *, member: bool, leaves: bool) -> None:
         members, owner = self._world.api.members, self._world.users[0]
@@ -248,7 +248,7 @@ class Incidents:
             self._world.deployment.note("api", f"{chat_id} {user}: {error}")
 
     def _create_chat(self, incident: Incident) -> str | None:
-        """The first user creates a chat with all others, and says something there: nothing but a push announces it."""
+        """The first user creates a chat with all others and sends a message: only a push announces the chat."""
         world = self._world
         api = world.api
         if not api.up or api.process is None or api.catalog is None:
@@ -307,7 +307,7 @@ class Incidents:
 
 
 def _lose(store: MemoryStore, message: Message) -> None:
-    """As if the row and its key had never been written. No port does that, so it is done by hand."""
+    """As if the row and its key had never been written. No port can do that, so the tables are changed directly."""
     slots = store.slots(message.chat_id)
     del slots._at[message.sequence], store.keys[message.chat_id, message.client_message_id]
     slots._order.remove(message.sequence)

@@ -1,6 +1,6 @@
 """Worlds in which one part fails and nothing else: one ingest process, one chat, or one row.
 
-Many write to the chat that depends on it. Writers of the other chats must not notice: none of their sends is refused.
+Many clients write to the chat that depends on it. Sends to the other chats must not be refused.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ RESETS = 0.9  # of the lookups of a chat whose part of the store is bad: most fa
 
 class LocalFault(StrEnum):
     CRASHES = "an ingest crashes again and again"
-    FREEZES = "an ingest stands still"
+    FREEZES = "an ingest freezes"
     ANSWERS_NOTHING = "an ingest answers no send"
     OVERLOADED = "a chat has more writers than it can take"
     RESETS = "store calls of a chat are reset"
@@ -54,7 +54,7 @@ class LocalFault(StrEnum):
 
 
 class LocalFaultPlan:
-    """The fault of one world, who depends on it, and who writes."""
+    """The fault of one world, the chats that depend on it, and the writers."""
 
     def __init__(self, world: "World") -> None:
         random = world.random
@@ -171,7 +171,7 @@ FaultyChat = tuple[str, LocalFault]
 
 
 class ChatWriter:
-    """Sends to one chat at its pace, whatever comes back, and reports refusals. It keeps nothing."""
+    """Sends to one chat at a fixed pace, and reports refusals. It stores nothing."""
 
     def __init__(
         self,

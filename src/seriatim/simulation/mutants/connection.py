@@ -86,18 +86,18 @@ def cursor_forgotten_on_removal() -> Sequence[Patch]:
 
 @removes("gateways probe for a lost last push", hole="H9", profile="redis")
 def no_tail_probe() -> Sequence[Patch]:
-    async def look(self: HeadProbe) -> None:
+    async def probe(self: HeadProbe) -> None:
         return
 
-    return [(HeadProbe, "probe", look)]
+    return [(HeadProbe, "probe", probe)]
 
 
 @removes("gateways query for chats that their users have joined", hole="H9", profile="redis")
 def no_probe_for_new_chats() -> Sequence[Patch]:
-    async def look(self: NewChatProbe) -> None:
+    async def probe(self: NewChatProbe) -> None:
         return
 
-    return [(NewChatProbe, "probe", look)]
+    return [(NewChatProbe, "probe", probe)]
 
 
 @removes("a watermark is bounded by what was sent and by what is stored", hole="H15")

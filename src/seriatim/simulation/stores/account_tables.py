@@ -1,4 +1,4 @@
-"""The tables of people, codes, sessions and request keys of a `MemoryStore`. What has ended does not pile up."""
+"""The tables of people, codes, sessions and request keys of a `MemoryStore`. Expired rows do not accumulate."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 
 class AccountTables:
-    """Users and their phones are for ever; the rest has an end."""
+    """Users and their phone numbers stay; all other rows expire."""
 
     def __init__(self) -> None:
         self.users: dict[str, User] = {}
@@ -28,7 +28,7 @@ class AccountTables:
 
 
 class ExpiringTable(Generic[K, V]):
-    """Rows with an end. Each new row pays for a look at two others, so the ended ones are never the larger part."""
+    """Rows that expire. Each new row checks two others, so expired rows are never the larger part."""
 
     def __init__(self, ends_at_ms: Callable[[V], int]) -> None:
         self._ends_at_ms = ends_at_ms
@@ -44,7 +44,7 @@ class ExpiringTable(Generic[K, V]):
         return self._rows.get(key)
 
     def add(self, key: K, row: V, now_ms: int) -> None:
-        """A new row, or one instead of a row that has ended."""
+        """A new row, or one in place of an expired row."""
         for other in list(islice(self._rows, 2)):
             looked_at = self._rows.pop(other)
             if self._ends_at_ms(looked_at) > now_ms:

@@ -217,7 +217,7 @@ class MemoryCatalog(MemoryRoster, Catalog):
 
 
 def _check_new(store: MemoryStore, chat_id: str) -> None:
-    """A counter that is there without its chat is somebody's, too: a second one would start at 0 and overwrite."""
+    """A counter without its chat is kept: a second one would start at 0 and overwrite messages."""
     if chat_id in store.chats or chat_id in store.counters:
         raise AlreadyExists("this chat id is taken")
 

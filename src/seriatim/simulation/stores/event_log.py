@@ -117,7 +117,7 @@ class MemoryBroker:
         return found
 
     def new_reader_number(self) -> int:
-        """Tells readers apart that bear the same name; nothing else depends on it."""
+        """Distinguishes readers with the same name; nothing else depends on it."""
         self._readers += 1
         return self._readers
 

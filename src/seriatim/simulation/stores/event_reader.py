@@ -141,7 +141,7 @@ class MemoryEventReader(AssignedPartitions):
         fresh: list[Partition] = []
         for grant in assignment.held:
             if grant.partition in assignment.revoke:
-                # Granted and withdrawn before we heard of it; nobody else can give it back.
+                # Granted and withdrawn before this reader knew of it; only this reader can give it back.
                 self._released.append(grant)
             elif grant.partition not in self._assigned:
                 self._assigned[grant.partition] = PartitionPosition(grant)

@@ -154,7 +154,7 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
         )
 
     def _causes(self, chat_id: str, commit: TokenUse, now_s: int) -> list[KeyTaken | SlotTaken | SenderGone]:
-        """Every failed condition, not only the first: whoever decides by the wrong one is found out."""
+        """Every failed condition, not only the first: a caller that decides by the wrong one fails its tests."""
         slots, members = self._store.slots(chat_id), self._store.members(chat_id)
         causes: list[KeyTaken | SlotTaken | SenderGone] = []
         for index, entry in enumerate(commit.entries):

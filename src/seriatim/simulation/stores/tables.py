@@ -32,7 +32,7 @@ class StoreObserver:
         return
 
     def membership_changed(self, chat_id: str, user_id: str, role: Role | None, version: int) -> None:
-        """The user's role as of `version`, None for who is no member any more."""
+        """The user's role as of `version`, None for a user who is no longer a member."""
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class MemoryStore:
         self.observer.membership_changed(row.chat_id, row.user_id, row.role, version)
 
     def note_member(self, row: Membership) -> None:
-        """Replaces what a member noted for themselves: not a change of membership, so nobody hears of it."""
+        """Replaces a member's own settings: not a change of membership, so the observer is not called."""
         self._members[row.chat_id][row.user_id] = row
 
     def drop_member(self, chat_id: str, user_id: str, version: int) -> None:
