@@ -46,7 +46,7 @@ class PendingAcks:
         self.due_at = None
         self._owed.clear()
         for chat_id, at in self._doubted.items():
-            if now - at < limits.CLIENT_ACK_DOUBT_S:
+            if now - at < limits.CLIENT_ACK_UNCONFIRMED_S:
                 del self._acked[chat_id]
         self._doubted.clear()
 

@@ -186,7 +186,7 @@ class PartitionWorker:
             await self._wake.wait()
             return
         try:
-            async with asyncio.timeout(limits.COMMIT_RETRY_S if behind else limits.COMMIT_DOUBT_S):
+            async with asyncio.timeout(limits.COMMIT_RETRY_S if behind else limits.COMMIT_UNCONFIRMED_S):
                 await self._wake.wait()
         except TimeoutError:
             if not behind:

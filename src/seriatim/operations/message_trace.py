@@ -130,7 +130,7 @@ class MessageTracer:
 
     async def _event(self, trail: EventTrail, place: Partition, message: Message) -> Record | None:
         """Its first appearance: what comes later is a repetition, and is recognised as one."""
-        since_ms = milliseconds(message.created_at) - 1000 * limits.TRACE_CLOCKS_S
+        since_ms = milliseconds(message.created_at) - 1000 * limits.TRACE_CLOCK_SKEW_S
         async for record in trail.events(place, since_ms=since_ms):
             if _is_event_of(record, message):
                 return record

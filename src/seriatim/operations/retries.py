@@ -72,15 +72,15 @@ async def retry_preparation(
     clock: Clock,
     report: Callable[[str], None],
 ) -> T:
-    """At most `PREPARE_TRIES_MAX` times, and none that would begin after `PREPARE_PATIENCE_S`."""
+    """At most `PREPARE_TRIES_MAX` times, and none that would begin after `PREPARE_TIMEOUT_S`."""
     began = clock.monotonic()
     tries = 0
 
     def pause_after(error: ServiceUnavailable) -> float | None:
         nonlocal tries
         tries += 1
-        pause_s = doubled_s(tries - 1, first_s=limits.PREPARE_BACKOFF_S, max_s=limits.PREPARE_PATIENCE_S)
-        late = clock.monotonic() + pause_s - began > limits.PREPARE_PATIENCE_S
+        pause_s = doubled_s(tries - 1, first_s=limits.PREPARE_BACKOFF_S, max_s=limits.PREPARE_TIMEOUT_S)
+        late = clock.monotonic() + pause_s - began > limits.PREPARE_TIMEOUT_S
         if tries == limits.PREPARE_TRIES_MAX or late:
             return None
         reason, _, _ = error.message.partition(";")  # what follows is advice to a caller that does not repeat

@@ -117,7 +117,7 @@ def test_probes_ask_what_every_role_answers_on_its_internal_port(role: str) -> N
         assert container(WORKLOADS[role])[probe]["httpGet"] == {"path": path, "port": "internal"}
         assert path in routes
     startup = container(WORKLOADS[role])["startupProbe"]
-    assert startup["periodSeconds"] * startup["failureThreshold"] > limits.START_PATIENCE_S
+    assert startup["periodSeconds"] * startup["failureThreshold"] > limits.START_TIMEOUT_S
 
 
 class _Anything(ProcessHealth):

@@ -32,7 +32,7 @@ class FailingClient(DynamoClient):
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("seriatim.domain.limits.INSPECTION_BACKOFF_S", 0.001)
-    monkeypatch.setattr("seriatim.domain.limits.INSPECTION_PATIENCE_S", 0.1)
+    monkeypatch.setattr("seriatim.domain.limits.INSPECTION_RETRY_S", 0.1)
 
 
 async def test_a_store_that_throttles_or_fails_for_a_moment_is_asked_again_from_the_same_place() -> None:

@@ -62,7 +62,7 @@ async def test_what_retention_removes_meanwhile_is_passed_over(raw: RawKafka, in
 async def test_a_broker_that_falls_silent_is_told(
     raw: RawKafka, inspection: KafkaInspection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("seriatim.domain.limits.INSPECTION_PATIENCE_S", 0.5)
+    monkeypatch.setattr("seriatim.domain.limits.INSPECTION_RETRY_S", 0.5)
     await inspection.topics()
     records = inspection.records("news")
     await anext(records)

@@ -201,7 +201,7 @@ def test_a_rereading_that_fails_is_told_and_changes_nothing(own: Kit) -> None:
 
 
 def test_verified_tokens_are_remembered_up_to_a_limit(own: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "TOKENS_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(limits, "TOKENS_CACHED_MAX", 3)
     tokens = [own.signer.sign(msgspec.structs.replace(CLAIMS, jti=f"token_{number}")) for number in range(5)]
     for number, token in enumerate([*tokens, *tokens]):
         assert own.verifier.verify(token).jti == f"token_{number % 5}"

@@ -167,7 +167,7 @@ async def test_a_paused_redis_keeps_a_publisher_no_longer_than_its_time_and_lose
 
 async def test_a_line_that_went_dead_without_a_word_is_noticed(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REDIS_PING_S", 0.05)
-    monkeypatch.setattr(limits, "REDIS_DEAF_S", 0.3)
+    monkeypatch.setattr(limits, "REDIS_SUBSCRIPTION_SILENCE_S", 0.3)
     async with TcpProxy(redis.port) as proxy, subscribed(proxy.port) as (_, inbox):
         proxy.stall()
         await until(lambda: inbox.heard == ["interrupted"])
@@ -177,7 +177,7 @@ async def test_a_line_that_went_dead_without_a_word_is_noticed(redis: Redis, mon
 
 async def test_a_quiet_night_is_no_interruption(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "REDIS_PING_S", 0.05)
-    monkeypatch.setattr(limits, "REDIS_DEAF_S", 0.5)
+    monkeypatch.setattr(limits, "REDIS_SUBSCRIPTION_SILENCE_S", 0.5)
     async with TcpProxy(redis.port) as proxy, subscribed(proxy.port) as (_, inbox):
         before = proxy.chunks_sent
         await until(lambda: proxy.chunks_sent - before >= 20)

@@ -78,7 +78,7 @@ async def test_a_failed_commit_is_tried_again_without_a_new_record(harness: Work
 async def test_a_commit_without_an_answer_cannot_lower_the_mark_for_good_when_it_arrives_late(
     harness: WorkerHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "COMMIT_DOUBT_S", 0.0)
+    monkeypatch.setattr(limits, "COMMIT_UNCONFIRMED_S", 0.0)
     harness.reader.errors = [OutcomeUnknown("commit")]  # it may be applied now, or after the next one
     async with harness.running():
         harness.enqueue(0)

@@ -41,15 +41,15 @@ async def test_the_first_pass_looks_once_and_suspects() -> None:
 
 
 async def test_what_is_right_at_one_of_many_looks_is_not_accused() -> None:
-    findings, looks = passes("chat"), Looks(*[WRONG] * (limits.CHECK_LOOKS_MAX - 1), None)
+    findings, looks = passes("chat"), Looks(*[WRONG] * (limits.CHECK_READS_MAX - 1), None)
     await findings.confirm("R11", "chat", looks)
-    assert (looks.count, accused(findings)) == (limits.CHECK_LOOKS_MAX, [])
+    assert (looks.count, accused(findings)) == (limits.CHECK_READS_MAX, [])
 
 
 async def test_what_is_wrong_at_every_look_is_accused() -> None:
     findings, looks = passes("chat"), Looks(WRONG)
     await findings.confirm("R11", "chat", looks)
-    assert (looks.count, accused(findings)) == (limits.CHECK_LOOKS_MAX, ["chat"])
+    assert (looks.count, accused(findings)) == (limits.CHECK_READS_MAX, ["chat"])
 
 
 async def test_what_was_right_in_the_first_pass_is_neither_accused_nor_looked_at_again() -> None:
@@ -59,9 +59,9 @@ async def test_what_was_right_in_the_first_pass_is_neither_accused_nor_looked_at
 
 
 async def test_of_too_many_suspects_the_rest_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("seriatim.domain.limits.CHECK_LOOKS_AGAIN_MAX", limits.CHECK_LOOKS_MAX)
+    monkeypatch.setattr("seriatim.domain.limits.CHECK_REREADS_MAX", limits.CHECK_READS_MAX)
     findings, looks = passes("one", "two", "three"), [Looks(WRONG) for _ in range(3)]
     for subject, look in zip(("one", "two", "three"), looks, strict=True):
         await findings.confirm("R11", subject, look)
-    assert [look.count for look in looks] == [limits.CHECK_LOOKS_MAX, 2, 1]
+    assert [look.count for look in looks] == [limits.CHECK_READS_MAX, 2, 1]
     assert accused(findings) == ["one", "two", "three"]

@@ -64,7 +64,7 @@ async def test_f4_no_try_begins_when_the_patience_is_used_up() -> None:
     clock, reported = ManualClock(), list[str]()
 
     async def slow() -> None:
-        clock.advance(limits.PREPARE_PATIENCE_S / 2 - 0.1)
+        clock.advance(limits.PREPARE_TIMEOUT_S / 2 - 0.1)
         raise OutcomeUnknown(LOST)
 
     with pytest.raises(OutcomeUnknown):

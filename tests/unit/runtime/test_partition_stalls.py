@@ -122,7 +122,7 @@ async def test_a_pause_as_long_as_the_longest_backoff_is_not_stalled() -> None:
     harness.ends = {P0: 20, P1: 10}
     await harness.stalled()
     assert (
-        await harness.stalled(after_s=limits.DEAD_LETTER_RETRY_MAX_S + limits.KAFKA_LAG_EVERY_S + limits.STALL_LOOK_S)
+        await harness.stalled(after_s=limits.DEAD_LETTER_RETRY_MAX_S + limits.KAFKA_LAG_EVERY_S + limits.STALL_CHECK_S)
         == []
     )
 

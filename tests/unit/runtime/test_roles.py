@@ -108,7 +108,7 @@ async def test_rest_makes_keys_and_a_gateway_only_reads_them(tmp_path: Path) -> 
 async def test_engines_that_stay_away_end_the_start_with_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: ProcessRole
 ) -> None:
-    monkeypatch.setattr(limits, "START_PATIENCE_S", 0.0)
+    monkeypatch.setattr(limits, "START_TIMEOUT_S", 0.0)
     monkeypatch.setattr(limits, "START_RETRY_S", 0.01)
     server = await assemble(_settings(tmp_path, role), instance="here")
     with pytest.raises(StartupError, match="an engine is still away"):

@@ -111,7 +111,7 @@ def _refusal(bucket: Bucket, resets_in_s: int) -> RateLimited:
 
 
 def anonymous_bucket(client_ip: str) -> Bucket:
-    return Bucket(name=f"rl:ip:{rate_key(client_ip)}", limit=limits.STRANGER_REQUESTS_MAX, window_s=60)
+    return Bucket(name=f"rl:ip:{rate_key(client_ip)}", limit=limits.ANONYMOUS_REQUESTS_MAX, window_s=60)
 
 
 def user_bucket(user_id: str, method: str) -> Bucket:

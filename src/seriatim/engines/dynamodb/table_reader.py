@@ -92,8 +92,8 @@ class TableReader:
         return await self._call(operation, {"TableName": self._prefix + table, **request})
 
     async def _call(self, operation: str, request: Request) -> bytes:
-        """Retried with growing pauses for `INSPECTION_PATIENCE_S`."""
-        give_up = self._client.until(limits.INSPECTION_PATIENCE_S)
+        """Retried with growing pauses for `INSPECTION_RETRY_S`."""
+        give_up = self._client.until(limits.INSPECTION_RETRY_S)
         doublings = count()
 
         async def attempt() -> bytes:

@@ -144,7 +144,7 @@ class CautiousSweeper:
         else:
             passed_ms = int(1000 * limits.SWEEP_PACE_MAX_RATIO * (self._looked_at - looked_at))
             self._believed_ms = min(now_ms, self._believed_ms + passed_ms)
-        if abs(self._believed_ms - self._noted_ms) >= 1000 * limits.SWEEP_NOTED_S:
+        if abs(self._believed_ms - self._noted_ms) >= 1000 * limits.SWEEP_SAVED_EVERY_S:
             self._writer.write_lazily({rows.SWEEP_TIME: rows.NUMBER.encode(self._believed_ms)})
             self._noted_ms = self._believed_ms
         return self._believed_ms

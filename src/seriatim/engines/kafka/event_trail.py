@@ -38,7 +38,7 @@ class KafkaEventTrail(EventTrail):
                     last_read_s, first = loop.time(), record.offset + 1
                     if record.offset < end:
                         yield record
-                if loop.time() - last_read_s > limits.INSPECTION_PATIENCE_S:
+                if loop.time() - last_read_s > limits.INSPECTION_RETRY_S:
                     raise ServiceUnavailable("Kafka sends no records; check the brokers")
         finally:
             await asyncio.to_thread(consumer.close)

@@ -59,7 +59,7 @@ class KafkaInspection(StoredRecords):
                 elif message.partition() == range_.number and last < final:
                     last = message.offset() or 0
                     yield message
-            if loop.time() - last_read_s > limits.INSPECTION_PATIENCE_S:
+            if loop.time() - last_read_s > limits.INSPECTION_RETRY_S:
                 raise ServiceUnavailable(f"{range_.name}/{range_.number}: Kafka sends no records; check the brokers")
 
     # --- in a thread --------------------------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ class Rs256Verifier:
 
     def _remember(self, digest: bytes, verified: "_Verified") -> None:
         self._verified[digest] = verified
-        if len(self._verified) > limits.TOKENS_REMEMBERED_MAX:
+        if len(self._verified) > limits.TOKENS_CACHED_MAX:
             self._verified.popitem(last=False)
 
 

@@ -150,7 +150,7 @@ class _Subscription:
         """Until the connection is lost. A peer that failed silently is noticed by unanswered pings."""
         while not connection.closed.done():
             await asyncio.wait([connection.closed], timeout=limits.REDIS_PING_S)
-            if connection.silent_s() >= limits.REDIS_DEAF_S:
+            if connection.silent_s() >= limits.REDIS_SUBSCRIPTION_SILENCE_S:
                 connection.abort()
             else:
                 connection.send(("PING",))

@@ -100,7 +100,7 @@ class ChatCheck:
         return f"published up to #{counter.published_through} of {counter.allocated}, and nothing says so"
 
     def _keys_expected_since(self) -> str:
-        return iso(max(0, self._now_ms() - 1000 * (limits.KEY_LIFETIME_S - limits.CHECK_CLOCKS_S)))
+        return iso(max(0, self._now_ms() - 1000 * (limits.KEY_LIFETIME_S - limits.CHECK_CLOCK_SKEW_S)))
 
     async def _check_slots_have_counter(self, chat_id: str) -> None:
         """Slots are filled after their counter was raised."""

@@ -65,7 +65,7 @@ class EventCheck:
 
     def _note_start(self, record: Record) -> None:
         if record.partition.number not in self._complete_since:
-            since = iso(record.timestamp_ms + 1000 * limits.CHECK_CLOCKS_S) if record.offset > 0 else ""
+            since = iso(record.timestamp_ms + 1000 * limits.CHECK_CLOCK_SKEW_S) if record.offset > 0 else ""
             self._complete_since[record.partition.number] = since
 
     async def _record(self, record: Record) -> None:
@@ -134,7 +134,7 @@ class EventCheck:
             )
 
     def _kept_since(self) -> str:
-        return iso(max(0, self._now_ms() - 1000 * (limits.EVENT_RETENTION_S - limits.CHECK_CLOCKS_S)))
+        return iso(max(0, self._now_ms() - 1000 * (limits.EVENT_RETENTION_S - limits.CHECK_CLOCK_SKEW_S)))
 
 
 def _place(record: Record) -> str:

@@ -85,8 +85,8 @@ class Findings:
         wrong = await recheck()
         if self._before is not None and not self._before.suspected(invariant, subject):
             return
-        for _ in range(limits.CHECK_LOOKS_MAX - 1 if self._before is not None else 0):
-            if wrong is None or self._rechecks == limits.CHECK_LOOKS_AGAIN_MAX:
+        for _ in range(limits.CHECK_READS_MAX - 1 if self._before is not None else 0):
+            if wrong is None or self._rechecks == limits.CHECK_REREADS_MAX:
                 break
             self._rechecks += 1
             await asyncio.sleep(self._pause_s)

@@ -31,7 +31,7 @@ async def check(
         return first.report()
     await asyncio.sleep(recheck_s)
     await rows.refresh()
-    second = Findings(progress, first, pause_s=min(limits.CHECK_LOOK_PAUSE_S, recheck_s))
+    second = Findings(progress, first, pause_s=min(limits.CHECK_REREAD_PAUSE_S, recheck_s))
     return (await _pass(rows, records, second, now_ms)).report()
 
 

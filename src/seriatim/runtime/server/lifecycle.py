@@ -218,14 +218,14 @@ class ServerProcess:
 async def _retry_until_available(attempt: Callable[[], Awaitable[None]]) -> None:
     """Engines that start together with us may take a while. What is wrong for good is told at once."""
     loop = asyncio.get_running_loop()
-    until = loop.time() + limits.START_PATIENCE_S
+    until = loop.time() + limits.START_TIMEOUT_S
     while True:
         try:
             return await attempt()
         except ServiceUnavailable as error:
             if loop.time() > until:
                 raise StartupError(
-                    f"an engine is still away after {limits.START_PATIENCE_S:.0f} s: {error.message}"
+                    f"an engine is still away after {limits.START_TIMEOUT_S:.0f} s: {error.message}"
                 ) from error
             log_event(_log, logging.WARNING, "waiting_for_engines", error=error.message)
         except SeriatimError as error:

@@ -43,7 +43,7 @@ class PartitionStallMonitor:
     async def run(self) -> None:
         while True:
             await self.check()
-            await asyncio.sleep(limits.STALL_LOOK_S)
+            await asyncio.sleep(limits.STALL_CHECK_S)
 
     async def check(self) -> None:
         backlog, now_s = await self._log.backlog(), self._clock.monotonic()

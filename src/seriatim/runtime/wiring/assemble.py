@@ -173,7 +173,7 @@ class _Process:
             given.subscriber,
             self._clock,
             observe=self._metrics.gateway,
-            flush_delay_turns=limits.FLUSH_PATIENCE_TURNS,
+            flush_delay_turns=limits.FLUSH_DELAY_TURNS,
         )
 
     def _fanout(self) -> FanoutConsumer | None:
