@@ -1,10 +1,10 @@
-"""A started gateway with nothing real around it, in virtual time, and small words for what clients do."""
+"""A gateway on fakes, in virtual time, and functions for what its clients do. See the fixture `harness`."""
 
 import asyncio
-import functools
 import selectors
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import ParamSpec
+
+import pytest
 
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.session.connection import Connection
@@ -25,26 +25,25 @@ from tests.unit.connection.fakes import (
     a_message,
 )
 
-P = ParamSpec("P")
 USER, DEVICE, GATEWAY = "user_1", "device_1", "gw_1"
 
+LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
-# --- time ----------------------------------------------------------------------------------------------------------
+# --- time -------------------------------------------------------------------------------------------------------------
 
 
-def virtual_time(test: Callable[P, Coroutine[object, object, None]]) -> Callable[P, None]:
-    """Runs the test on a loop that skips all waiting. What nobody handled fails the test."""
+def run_on_loop(work: Coroutine[object, object, None], loop_factory: LoopFactory) -> None:
+    """An unhandled failure, or a task that was not ended, fails the test."""
+    failures: list[dict[str, object]] = []
 
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        failures: list[dict[str, object]] = []
-        loop = _SkippingLoop()
-        loop.set_exception_handler(lambda _, context: failures.append(context))
-        with asyncio.Runner(loop_factory=lambda: loop) as runner:
-            runner.run(test(*args, **kwargs))
-        assert failures == []
+    async def checked() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        await work
+        assert len(asyncio.all_tasks()) == 1, "a task was not ended"
 
-    return run
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(checked())
+    assert failures == []
 
 
 class _SkippingSelector(selectors.SelectSelector):
@@ -56,7 +55,9 @@ class _SkippingSelector(selectors.SelectSelector):
         return super().select(0)
 
 
-class _SkippingLoop(asyncio.SelectorEventLoop):
+class VirtualTimeLoop(asyncio.SelectorEventLoop):
+    """Skips all waiting."""
+
     def __init__(self) -> None:
         self._skipping = _SkippingSelector()
         super().__init__(self._skipping)
@@ -69,20 +70,20 @@ class _SkippingLoop(asyncio.SelectorEventLoop):
 
 
 def stall(seconds: float) -> None:
-    """The loop does nothing else for so long: whatever becomes due meanwhile is late. Only in virtual time."""
+    """Blocks the loop for so long in virtual time: timers that become due meanwhile are late."""
     loop = asyncio.get_running_loop()
-    assert isinstance(loop, _SkippingLoop)
+    assert isinstance(loop, VirtualTimeLoop)
     loop.stall(seconds)
 
 
 async def turns(count: int = 5) -> None:
-    """Lets everything that is ready happen; no time passes."""
+    """Runs everything that is ready; no time passes."""
     for _ in range(count):
         await asyncio.sleep(0)
 
 
-class World:
-    """A gateway, started, and everything it was handed."""
+class GatewayHarness:
+    """A gateway, and the fakes that it was given."""
 
     def __init__(self, chance: float = 0.0) -> None:
         self.clock = FakeClock(chance)
@@ -100,6 +101,11 @@ class World:
             self.clock,
             observe=self.observed,
         )
+
+    async def run(self, test: Awaitable[None]) -> None:
+        await self.gateway.start()
+        await test
+        await self.gateway.stop()
 
     def identity(self, device_id: str = DEVICE, user_id: str = USER, expires_in_s: float = 1e6) -> ClientIdentity:
         return ClientIdentity(
@@ -146,25 +152,7 @@ class World:
         self.gateway.received(deliveries)
 
 
-def with_world(test: Callable[[World], Awaitable[None]] | None = None, *, chance: float = 0.0) -> Callable[..., object]:
-    """A test of a started gateway, in virtual time; afterwards the gateway stops and nothing is left running."""
-
-    def decorate(test: Callable[[World], Awaitable[None]]) -> Callable[[], None]:
-        async def run() -> None:
-            world = World(chance)
-            await world.gateway.start()
-            await test(world)
-            await world.gateway.stop()
-            assert len(asyncio.all_tasks()) == 1, "a task was forgotten"
-
-        run.__name__ = run.__qualname__ = getattr(test, "__name__", "test")
-        run.__doc__ = test.__doc__
-        return virtual_time(run)
-
-    return decorate if test is None else decorate(test)
-
-
-# --- small things --------------------------------------------------------------------------------------------------
+# --- frames --------------------------------------------------------------------------------------------------
 
 
 def a_delivery(connection: Connection, sequence: int, prev: int | None, chat_id: str = CHAT) -> MessageDelivery:
@@ -190,3 +178,8 @@ def an_ack(sequence: int, chat_id: str = CHAT) -> Ack:
 
 def a_sync(after: int, chat_id: str = CHAT, limit: int = 100) -> SyncRequest:
     return SyncRequest(chat_id=chat_id, last_acked_sequence=after, limit=limit)
+
+
+def gateway_chance(chance: float) -> pytest.MarkDecorator:
+    """Every random number of the gateway is this one."""
+    return pytest.mark.parametrize("harness", [chance], indirect=True)

@@ -1,18 +1,12 @@
-"""A front on a real port, a gateway and a durability behind it on memory engines, and words for what clients do.
-
-`on_both_loops` runs a test on asyncio's loop and on uvloop's. What nobody handled, or forgot to end, fails the test.
-"""
+"""A listener on a real port, with a gateway and a durability on memory engines, and functions for what clients do."""
 
 import asyncio
-import functools
-import inspect
 import ssl
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
-import uvloop
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
@@ -43,47 +37,23 @@ from tests.unit.connection.fakes import CHAT, Observed, a_message
 ANN, BOB = "user_ann", "user_bob"
 DEVICE = "0b0e8400-e29b-41d4-a716-446655440000"
 
-LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop,
-    "uvloop": uvloop.new_event_loop,
-}
+on_real_loops = pytest.mark.usefixtures("real_loop")  # asyncio's and uvloop's
 
 
-def on_both_loops(test: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
-    @functools.wraps(test)
-    def run(*, kind: str, **kwargs: object) -> None:
-        failures: list[dict[str, object]] = []
-
-        async def whole() -> None:
-            asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-            await test(**kwargs)
-            assert len(asyncio.all_tasks()) == 1, "a task was forgotten"
-
-        with asyncio.Runner(loop_factory=LOOPS[kind]) as runner:
-            runner.run(whole())
-        assert failures == []
-
-    signature = inspect.signature(test)  # pytest reads from it what to pass
-    kind = inspect.Parameter("kind", inspect.Parameter.KEYWORD_ONLY)
-    vars(run)["__signature__"] = signature.replace(parameters=[*signature.parameters.values(), kind])
-    marked: Callable[..., None] = pytest.mark.parametrize("kind", list(LOOPS))(run)
-    return marked
-
-
-class Doorkeeper:
+class FakeAuthenticator:
     """An `Authenticator` whose tokens are names: `ann`, or `ann/<device>`."""
 
     def __init__(self, clock: Clock) -> None:
         self.revoked: list[str] = []
-        self.unsure = False
-        self.asked = 0
+        self.fails = False
+        self.checks = 0
         self.expires_in_s = 3600
         self._clock = clock
 
     def verify(self, token: str, *, expired_too: bool = False) -> Claims:
         name, _, device_id = token.partition("/")
         if name not in ("ann", "bob"):
-            raise Unauthorized("this token is not ours", details={"reason": "token_invalid"})
+            raise Unauthorized("this token is not known", details={"reason": "token_invalid"})
         now_s = self._clock.now_ms() // 1000
         claims = new_claims(
             user_id=f"user_{name}", session_id=f"sess_{name}", device_id=device_id, token_id="jti_1", now_s=now_s
@@ -91,15 +61,15 @@ class Doorkeeper:
         return msgspec.structs.replace(claims, device_id=device_id or None, exp=now_s + self.expires_in_s)
 
     async def check_revoked(self, claims: Claims, *, timeout_s: float) -> None:
-        self.asked += 1
+        self.checks += 1
         await asyncio.sleep(0)
-        if self.unsure:
-            raise ServiceUnavailable("nobody can tell")
+        if self.fails:
+            raise ServiceUnavailable("the revocation store is away")
         if claims.sid in self.revoked:
             raise Unauthorized("this session was ended", details={"reason": "token_revoked"})
 
 
-class Seen(ListenerObserver):
+class RecordedListener(ListenerObserver):
     def __init__(self) -> None:
         self.refusals: list[str] = []
         self.finished: list[tuple[str, int]] = []
@@ -128,7 +98,7 @@ class Seen(ListenerObserver):
 
 
 class BreakableWire(Wire):
-    """A wire that can be told to fail."""
+    """A wire that fails while `broken`."""
 
     broken = False
 
@@ -138,7 +108,7 @@ class BreakableWire(Wire):
         return await super().call(operation, apply, timeout_s=timeout_s, finish=finish)
 
 
-class House:
+class ListenerHarness:
     """Ann and Bob are members of CHAT."""
 
     def __init__(
@@ -151,8 +121,8 @@ class House:
         clock: Clock | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
-        self.keeper = Doorkeeper(self.clock)
-        self.seen, self.observed = Seen(), Observed()
+        self.authenticator = FakeAuthenticator(self.clock)
+        self.seen, self.observed = RecordedListener(), Observed()
         self.store = MemoryStore()
         self.directory_wire = BreakableWire()
         self.channels = InProcessChannels()
@@ -175,7 +145,7 @@ class House:
             observe=self.observed,
         )
         admission = Admission(
-            self.keeper,
+            self.authenticator,
             directory,
             self.clock,
             rate_limits_off=rate_limits_off,
@@ -222,7 +192,7 @@ class House:
             yield socket
 
     async def dial(self, *, tls: ssl.SSLContext | None = None) -> "Peer":
-        """Ended with the house at the latest."""
+        """Closed with the harness at the latest."""
         peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls))
         self._peers.append(peer)
         return peer
@@ -239,7 +209,7 @@ class House:
         """A handshake with these headers beside the usual ones; underscores stand for hyphens."""
         return await self.ask(handshake(path, without=without, **headers))
 
-    # --- the other side -----------------------------------------------------------------------------------------------
+    # --- the gateway -----------------------------------------------------------------------------------------------
 
     @property
     def connection(self) -> Connection:
@@ -247,22 +217,22 @@ class House:
         return connection
 
     def push(self, sequence: int, content: str = "Hi") -> None:
-        """To everybody who is connected."""
+        """To all connections."""
         message = a_message(sequence, content=content)
         ids = tuple(self.gateway.connections)
         self.gateway.received([MessageDelivery(connection_ids=ids, message=message, prev_sequence=sequence - 1)])
 
 
 @asynccontextmanager
-async def house(
+async def listener_harness(
     app: ASGIApp | None = None,
     *,
     rate_limits_off: bool = True,
     origins: tuple[str, ...] | None = None,
     trusted_proxies: tuple[Network, ...] = (),
     tls: ssl.SSLContext | None = None,
-) -> AsyncIterator[House]:
-    built = House(app, rate_limits_off=rate_limits_off, origins=origins, trusted_proxies=trusted_proxies)
+) -> AsyncIterator[ListenerHarness]:
+    built = ListenerHarness(app, rate_limits_off=rate_limits_off, origins=origins, trusted_proxies=trusted_proxies)
     await built.open(tls=tls)
     try:
         yield built
@@ -330,7 +300,7 @@ class HttpAnswer(msgspec.Struct, frozen=True):
 
 
 class Peer:
-    """A plain socket, for what no decent client would send."""
+    """A plain socket, for bytes that no proper client would send."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -362,7 +332,7 @@ class Peer:
             await self.writer.wait_closed()
 
     async def end(self) -> None:
-        """However much is not written yet."""
+        """At once, without what is not written yet."""
         self.writer.transport.abort()
         with suppress(ConnectionError):
             await self.writer.wait_closed()

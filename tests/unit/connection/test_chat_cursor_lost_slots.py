@@ -7,39 +7,39 @@ from hypothesis import strategies as st
 
 from seriatim.connection.session.chat_cursor import ChatCursor, CursorPhase
 from tests.unit.connection.fakes import CHAT, a_receipt
-from tests.unit.connection.gateway_harness import World, a_delivery, a_send, a_sync, ask, turns, with_world
+from tests.unit.connection.gateway_harness import GatewayHarness, a_delivery, a_send, a_sync, ask, turns
 
 
-@with_world
-async def test_w1_a_connection_is_not_pushed_a_message_again_after_the_store_has_lost_it(world: World) -> None:
-    connection, socket = await world.synced([1, 2])
+async def test_w1_a_connection_is_not_pushed_a_message_again_after_the_store_has_lost_it(
+    harness: GatewayHarness,
+) -> None:
+    connection, socket = await harness.synced([1, 2])
     await ask(connection, a_send())
-    world.durability.answer(0, a_receipt(4, prev=3))  # its own, above 3, so the client asks what lies between
-    world.deliver(connection, 3, 2)
-    world.deliver(connection, 5, 4)
+    harness.durability.answer(0, a_receipt(4, prev=3))  # its own, above 3, so the client asks what lies between
+    harness.deliver(connection, 3, 2)
+    harness.deliver(connection, 5, 4)
     await turns()
-    world.durability.chats[CHAT] = [1, 2, 3]  # 4 and 5 are lost with the counter
+    harness.durability.chats[CHAT] = [1, 2, 3]  # 4 and 5 are lost with the counter
     await ask(connection, a_sync(2))
     assert [item.sequence for item in socket.batches[0].messages] == [3]
     for sequence in (4, 5):
-        world.gateway.received([a_delivery(connection, sequence, sequence - 1)])  # the event log still has them
-    world.durability.chats[CHAT] = [1, 2, 3, 6]  # 4 and 5 are sealed, and the chat goes on
-    world.gateway.received([a_delivery(connection, 6, 3)])
+        harness.gateway.received([a_delivery(connection, sequence, sequence - 1)])  # the event log still has them
+    harness.durability.chats[CHAT] = [1, 2, 3, 6]  # 4 and 5 are sealed, and the chat goes on
+    harness.gateway.received([a_delivery(connection, 6, 3)])
     await asyncio.sleep(10)
     assert socket.messages == [3, 5, 6]
 
 
-@with_world
-async def test_w1_a_page_that_ends_below_what_was_sent_asks_the_store_for_nothing(world: World) -> None:
+async def test_w1_a_page_that_ends_below_what_was_sent_asks_the_store_for_nothing(harness: GatewayHarness) -> None:
     """What was lost is not read back again and again until an operator has repaired the counter."""
-    connection, _ = await world.synced([1, 2])
-    world.deliver(connection, 3, 2)
+    connection, _ = await harness.synced([1, 2])
+    harness.deliver(connection, 3, 2)
     await turns()
-    world.durability.chats[CHAT] = [1, 2]
+    harness.durability.chats[CHAT] = [1, 2]
     await ask(connection, a_sync(1))
-    world.durability.reads.clear()
+    harness.durability.reads.clear()
     await asyncio.sleep(30)
-    assert world.durability.reads == []
+    assert harness.durability.reads == []
 
 
 def test_w1_a_cursor_that_the_client_made_up_is_corrected_down_to_what_was_sent_and_no_further() -> None:

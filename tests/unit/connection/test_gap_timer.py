@@ -9,7 +9,7 @@ from seriatim.connection.gap_timer import GapTimer
 from seriatim.domain import limits
 from seriatim.domain.errors import NotAMember, OutcomeUnknown
 from tests.unit.connection.fakes import CHAT, a_receipt
-from tests.unit.connection.gateway_harness import World, a_send, a_sync, ask, stall, turns, virtual_time, with_world
+from tests.unit.connection.gateway_harness import GatewayHarness, a_send, a_sync, ask, stall, turns
 
 WAIT_S = limits.GAP_WAIT_S
 STEP_S = WAIT_S / 10
@@ -52,7 +52,6 @@ def count_timers(gap_timer: GapTimer, monkeypatch: pytest.MonkeyPatch) -> list[f
 # --- the timer ----------------------------------------------------------------------------------------------------
 
 
-@virtual_time
 async def test_a_gap_is_looked_at_once_after_its_wait_and_not_before() -> None:
     watch = Watch()
     watch.wait("a")
@@ -62,7 +61,6 @@ async def test_a_gap_is_looked_at_once_after_its_wait_and_not_before() -> None:
     assert watch.looks == [("a", WAIT_S)]
 
 
-@virtual_time
 async def test_who_comes_first_is_looked_at_first_and_each_after_a_wait_of_its_own() -> None:
     watch = Watch()
     watch.wait("a")
@@ -73,7 +71,6 @@ async def test_who_comes_first_is_looked_at_first_and_each_after_a_wait_of_its_o
     assert watch.looks == [("a", WAIT_S), ("b", WAIT_S), ("c", round(WAIT_S + STEP_S, 6))]
 
 
-@virtual_time
 async def test_a_thousand_gaps_share_one_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
     timers = count_timers(watch.gap_timer, monkeypatch)
@@ -84,7 +81,6 @@ async def test_a_thousand_gaps_share_one_timer(monkeypatch: pytest.MonkeyPatch) 
     assert len(timers) == 1
 
 
-@virtual_time
 async def test_the_timer_is_set_again_for_who_came_later_and_not_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
     timers = count_timers(watch.gap_timer, monkeypatch)
@@ -99,7 +95,6 @@ async def test_the_timer_is_set_again_for_who_came_later_and_not_for_nobody(monk
     assert (watch.names, len(timers)) == (["a", "b", "c", "d"], 3)
 
 
-@virtual_time
 async def test_a_gap_that_waits_again_when_looked_at_has_a_whole_wait_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -117,7 +112,6 @@ async def test_a_gap_that_waits_again_when_looked_at_has_a_whole_wait_before_it(
     assert len(timers) == 2
 
 
-@virtual_time
 async def test_close_forgets_who_waits() -> None:
     watch = Watch()
     watch.wait("a")
@@ -130,7 +124,6 @@ async def test_close_forgets_who_waits() -> None:
     assert watch.names == ["b"]
 
 
-@virtual_time
 async def test_close_while_gaps_are_looked_at_spares_the_others() -> None:
     watch = Watch()
     watch.gap_timer.check_later(watch.gap_timer.close)
@@ -139,7 +132,6 @@ async def test_close_while_gaps_are_looked_at_spares_the_others() -> None:
     assert watch.looks == []
 
 
-@virtual_time
 async def test_a_look_that_fails_is_reported_and_hurts_nobody_else() -> None:
     reports: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
@@ -159,7 +151,6 @@ async def test_a_look_that_fails_is_reported_and_hurts_nobody_else() -> None:
 # --- a gateway that is late itself --------------------------------------------------------------------------------
 
 
-@virtual_time
 async def test_a_gateway_that_is_late_waits_once_more_before_it_looks() -> None:
     watch = Watch()
     watch.wait("a")
@@ -170,7 +161,6 @@ async def test_a_gateway_that_is_late_waits_once_more_before_it_looks() -> None:
     assert watch.looks == [("a", round(2 * WAIT_S + 2 * limits.GAP_LATE_S, 6))]
 
 
-@virtual_time
 async def test_a_gateway_that_is_hardly_late_looks() -> None:
     watch = Watch()
     watch.wait("a")
@@ -179,7 +169,6 @@ async def test_a_gateway_that_is_hardly_late_looks() -> None:
     assert watch.names == ["a"]
 
 
-@virtual_time
 async def test_a_gateway_that_is_always_late_looks_all_the_same() -> None:
     watch = Watch()
     watch.wait("a")
@@ -195,118 +184,111 @@ async def test_a_gateway_that_is_always_late_looks_all_the_same() -> None:
 # --- what a look costs --------------------------------------------------------------------------------------------
 
 
-@with_world
-async def test_a_gap_that_closed_costs_no_read_and_the_next_one_is_noticed(world: World) -> None:
-    connection, socket = await world.synced([1])
-    world.deliver(connection, 3, 2)
-    world.deliver(connection, 2, 1)
+async def test_a_gap_that_closed_costs_no_read_and_the_next_one_is_noticed(harness: GatewayHarness) -> None:
+    connection, socket = await harness.synced([1])
+    harness.deliver(connection, 3, 2)
+    harness.deliver(connection, 2, 1)
     await asyncio.sleep(1)
-    assert (socket.messages, world.durability.reads) == ([2, 3], [])
-    world.durability.chats[CHAT].append(4)  # its push is lost
-    world.deliver(connection, 5, 4)
+    assert (socket.messages, harness.durability.reads) == ([2, 3], [])
+    harness.durability.chats[CHAT].append(4)  # its push is lost
+    harness.deliver(connection, 5, 4)
     await asyncio.sleep(WAIT_S + STEP_S)
     assert socket.messages == [2, 3, 4, 5]
 
 
-@with_world
-async def test_a_gap_that_moved_is_given_another_wait(world: World) -> None:
-    connection, socket = await world.synced([1])
-    world.deliver(connection, 3, 2)
+async def test_a_gap_that_moved_is_given_another_wait(harness: GatewayHarness) -> None:
+    connection, socket = await harness.synced([1])
+    harness.deliver(connection, 3, 2)
     await asyncio.sleep(WAIT_S / 2)
-    world.deliver(connection, 5, 4)  # a younger gap, above the one that closes now
-    world.deliver(connection, 2, 1)
+    harness.deliver(connection, 5, 4)  # a younger gap, above the one that closes now
+    harness.deliver(connection, 2, 1)
     await asyncio.sleep(WAIT_S)  # the first wait is over
-    assert (socket.messages, world.durability.reads) == ([2, 3], [])
-    world.durability.chats[CHAT] = [1, 2, 3, 4, 5]
+    assert (socket.messages, harness.durability.reads) == ([2, 3], [])
+    harness.durability.chats[CHAT] = [1, 2, 3, 4, 5]
     await asyncio.sleep(WAIT_S)
-    assert (socket.messages, world.durability.reads) == ([2, 3, 4, 5], [(CHAT, 3, limits.FILL_SLOTS_MAX)])
+    assert (socket.messages, harness.durability.reads) == ([2, 3, 4, 5], [(CHAT, 3, limits.FILL_SLOTS_MAX)])
 
 
-@with_world
-async def test_a_gap_that_stands_is_read_back_once_after_its_wait(world: World) -> None:
-    connection, socket = await world.synced([1])
-    world.durability.chats[CHAT] = [1, 2]
-    world.deliver(connection, 3, 2)
+async def test_a_gap_that_stands_is_read_back_once_after_its_wait(harness: GatewayHarness) -> None:
+    connection, socket = await harness.synced([1])
+    harness.durability.chats[CHAT] = [1, 2]
+    harness.deliver(connection, 3, 2)
     await asyncio.sleep(WAIT_S - STEP_S)
-    assert world.durability.reads == []
+    assert harness.durability.reads == []
     await asyncio.sleep(1)
-    assert (socket.messages, world.durability.reads) == ([2, 3], [(CHAT, 1, limits.FILL_SLOTS_MAX)])
+    assert (socket.messages, harness.durability.reads) == ([2, 3], [(CHAT, 1, limits.FILL_SLOTS_MAX)])
 
 
-@with_world
 async def test_a_gap_that_moved_while_a_read_was_to_be_repeated_is_given_a_wait_and_then_read_back(
-    world: World,
+    harness: GatewayHarness,
 ) -> None:
-    connection, socket = await world.synced([1])
-    world.durability.failures = [OutcomeUnknown("away")]
-    world.deliver(connection, 3, 2)
+    connection, socket = await harness.synced([1])
+    harness.durability.failures = [OutcomeUnknown("away")]
+    harness.deliver(connection, 3, 2)
     await asyncio.sleep(WAIT_S + STEP_S)
-    assert len(world.durability.reads) == 1, "the schedule of the story: it failed, and will be repeated"
-    world.deliver(connection, 5, 4)
-    world.deliver(connection, 2, 1)
+    assert len(harness.durability.reads) == 1, "the schedule of the story: it failed, and will be repeated"
+    harness.deliver(connection, 5, 4)
+    harness.deliver(connection, 2, 1)
     await asyncio.sleep(limits.FILL_RETRY_S)
-    assert (socket.messages, len(world.durability.reads)) == ([2, 3], 1)
-    world.durability.chats[CHAT] = [1, 2, 3, 4, 5]
+    assert (socket.messages, len(harness.durability.reads)) == ([2, 3], 1)
+    harness.durability.chats[CHAT] = [1, 2, 3, 4, 5]
     await asyncio.sleep(WAIT_S)
-    assert (socket.messages, len(world.durability.reads)) == ([2, 3, 4, 5], 2)
+    assert (socket.messages, len(harness.durability.reads)) == ([2, 3, 4, 5], 2)
 
 
-@with_world
-async def test_an_own_message_that_closes_a_gap_lets_go_at_once_what_waited_for_it(world: World) -> None:
-    connection, socket = await world.synced([1])
+async def test_an_own_message_that_closes_a_gap_lets_go_at_once_what_waited_for_it(harness: GatewayHarness) -> None:
+    connection, socket = await harness.synced([1])
     await ask(connection, a_send())
-    world.deliver(connection, 3, 2)
+    harness.deliver(connection, 3, 2)
     await turns()
     assert socket.messages == []
-    world.durability.answer(0, a_receipt(2, prev=1))
+    harness.durability.answer(0, a_receipt(2, prev=1))
     await turns()
-    assert (socket.messages, world.durability.reads) == ([3], [])
+    assert (socket.messages, harness.durability.reads) == ([3], [])
 
 
-@with_world
-async def test_a_gap_of_a_connection_that_closed_meanwhile_is_not_read_back(world: World) -> None:
-    connection, _ = await world.synced([1])
-    world.deliver(connection, 3, None)
+async def test_a_gap_of_a_connection_that_closed_meanwhile_is_not_read_back(harness: GatewayHarness) -> None:
+    connection, _ = await harness.synced([1])
+    harness.deliver(connection, 3, None)
     connection.lost()
     await asyncio.sleep(1)
-    assert world.durability.reads == []
+    assert harness.durability.reads == []
 
 
-@with_world
-async def test_a_gap_that_a_sync_of_the_client_overtook_is_not_read_back_and_the_next_one_is(world: World) -> None:
-    connection, socket = await world.synced([1])
-    world.durability.chats[CHAT] = [1, 2]
-    world.deliver(connection, 3, 2)
+async def test_a_gap_that_a_sync_of_the_client_overtook_is_not_read_back_and_the_next_one_is(
+    harness: GatewayHarness,
+) -> None:
+    connection, socket = await harness.synced([1])
+    harness.durability.chats[CHAT] = [1, 2]
+    harness.deliver(connection, 3, 2)
     await ask(connection, a_sync(1))
     await asyncio.sleep(1)
     assert [message.sequence for batch in socket.batches for message in batch.messages] == [2, 3]
-    assert (socket.messages, len(world.durability.reads)) == ([], 1), "only the read of the sync itself"
-    world.durability.chats[CHAT].append(4)  # its push is lost
-    world.deliver(connection, 5, 4)
+    assert (socket.messages, len(harness.durability.reads)) == ([], 1), "only the read of the sync itself"
+    harness.durability.chats[CHAT].append(4)  # its push is lost
+    harness.deliver(connection, 5, 4)
     await asyncio.sleep(WAIT_S + STEP_S)
     assert socket.messages == [4, 5]
 
 
-@with_world
-async def test_a_gateway_that_stops_looks_at_no_gap_any_more(world: World) -> None:
+async def test_a_gateway_that_stops_looks_at_no_gap_any_more(harness: GatewayHarness) -> None:
     looks: list[str] = []
-    world.gateway._context.gap_timer.check_later(lambda: looks.append("a"))
-    await world.gateway.stop()
+    harness.gateway._context.gap_timer.check_later(lambda: looks.append("a"))
+    await harness.gateway.stop()
     await asyncio.sleep(1)
     assert looks == []
-    await world.gateway.start()  # the end of every test stops it
+    await harness.gateway.start()  # the end of every test stops it
 
 
-@with_world
-async def test_h17_a_removed_member_is_owed_nothing_of_a_chat_that_was_never_synced(world: World) -> None:
-    connection, socket = await world.synced([1])
+async def test_h17_a_removed_member_is_owed_nothing_of_a_chat_that_was_never_synced(harness: GatewayHarness) -> None:
+    connection, socket = await harness.synced([1])
     socket.room = False
     for sequence in range(2, limits.OUTBOUND_FRAMES_MAX + 2):
-        world.deliver(connection, sequence, sequence - 1)
+        harness.deliver(connection, sequence, sequence - 1)
     await turns()
-    world.deliver(connection, 7, 6, "chat_b")  # finds no room
-    world.durability.failures = [NotAMember("gone") for _ in range(100)]
+    harness.deliver(connection, 7, 6, "chat_b")  # finds no room
+    harness.durability.failures = [NotAMember("gone") for _ in range(100)]
     socket.room = True
     connection.writable()
     await asyncio.sleep(60)
-    assert [read[0] for read in world.durability.reads] == ["chat_b"], "refused once, and not asked for again"
+    assert [read[0] for read in harness.durability.reads] == ["chat_b"], "refused once, and not asked for again"

@@ -13,41 +13,39 @@ from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRe
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports.directory import Registration
 from tests.unit.connection.fakes import CHAT, FakeDurability, FakePush
-from tests.unit.connection.gateway_harness import World, a_sync, ask, turns, virtual_time, with_world
+from tests.unit.connection.gateway_harness import GatewayHarness, a_sync, ask, turns
 
 T = TypeVar("T")
 
 
-@with_world
-async def test_h9_after_a_wipe_every_connection_is_registered_again_within_one_heartbeat(world: World) -> None:
-    one, _ = await world.connect("device_1")
-    other, _ = await world.connect("device_2")
-    world.directory.registered.clear()
+async def test_h9_after_a_wipe_every_connection_is_registered_again_within_one_heartbeat(
+    harness: GatewayHarness,
+) -> None:
+    one, _ = await harness.connect("device_1")
+    other, _ = await harness.connect("device_2")
+    harness.directory.registered.clear()
     await asyncio.sleep(30.1)
-    assert list(world.directory.registered) == [one.connection_id, other.connection_id]
+    assert list(harness.directory.registered) == [one.connection_id, other.connection_id]
 
 
-@with_world
-async def test_a_failed_refresh_closes_nobody_and_the_next_one_heals(world: World) -> None:
-    connection, socket = await world.connect()
-    world.directory.registered.clear()
-    world.directory.failure = OutcomeUnknown("away")
+async def test_a_failed_refresh_closes_nobody_and_the_next_one_heals(harness: GatewayHarness) -> None:
+    connection, socket = await harness.connect()
+    harness.directory.registered.clear()
+    harness.directory.failure = OutcomeUnknown("away")
     await asyncio.sleep(31)
-    world.directory.failure = None
+    harness.directory.failure = None
     await asyncio.sleep(29.5)
     assert socket.is_open
-    assert list(world.directory.registered) == [connection.connection_id]
+    assert list(harness.directory.registered) == [connection.connection_id]
 
 
-@with_world
-async def test_a_connection_that_left_is_not_registered_again(world: World) -> None:
-    connection, _ = await world.connect()
+async def test_a_connection_that_left_is_not_registered_again(harness: GatewayHarness) -> None:
+    connection, _ = await harness.connect()
     connection.lost()
     await asyncio.sleep(100)
-    assert world.directory.registered == {}
+    assert harness.directory.registered == {}
 
 
-@virtual_time
 async def test_w2_a_renewal_that_crosses_the_end_of_its_connection_and_is_applied_last_revives_nothing() -> None:
     registry, wire = InProcessRegistry(), _LateWire()
     registrations = Registrations(InProcessDirectory(registry, wire, lambda: 0), FakePush(), GatewayObserver())
@@ -94,61 +92,55 @@ def _registration(connection_id: str) -> Registration:
     )
 
 
-@with_world
-async def test_after_an_interruption_it_registers_and_probes_at_once(world: World) -> None:
-    connection, socket = await world.synced([1])
-    world.gateway.interrupted()
-    world.directory.registered.clear()
-    world.durability.chats[CHAT] = [1, 2]
-    world.gateway.resumed()
+async def test_after_an_interruption_it_registers_and_probes_at_once(harness: GatewayHarness) -> None:
+    connection, socket = await harness.synced([1])
+    harness.gateway.interrupted()
+    harness.directory.registered.clear()
+    harness.durability.chats[CHAT] = [1, 2]
+    harness.gateway.resumed()
     await asyncio.sleep(0.5)
-    assert list(world.directory.registered) == [connection.connection_id]
+    assert list(harness.directory.registered) == [connection.connection_id]
     assert socket.messages == [2]
 
 
-@with_world
-async def test_h9_a_probe_that_fails_is_repeated(world: World) -> None:
-    _, socket = await world.synced([1])
-    world.durability.chats[CHAT] = [1, 2]
-    world.durability.failures = [OutcomeUnknown("away")]
-    world.gateway.resumed()
+async def test_h9_a_probe_that_fails_is_repeated(harness: GatewayHarness) -> None:
+    _, socket = await harness.synced([1])
+    harness.durability.chats[CHAT] = [1, 2]
+    harness.durability.failures = [OutcomeUnknown("away")]
+    harness.gateway.resumed()
     await asyncio.sleep(29)
     assert socket.messages == []
     await asyncio.sleep(9)
     assert socket.messages == [2]
 
 
-@with_world
-async def test_a_probe_that_finds_nothing_missing_reads_nothing(world: World) -> None:
-    await world.synced([1, 2, 3])
+async def test_a_probe_that_finds_nothing_missing_reads_nothing(harness: GatewayHarness) -> None:
+    await harness.synced([1, 2, 3])
     await asyncio.sleep(150)
-    assert len(world.durability.heads_asked) >= 3
-    assert world.durability.reads == []
+    assert len(harness.durability.heads_asked) >= 3
+    assert harness.durability.reads == []
 
 
-@with_world
-async def test_a_chat_nobody_is_connected_to_is_not_probed(world: World) -> None:
-    connection, _ = await world.synced([1])
+async def test_a_chat_nobody_is_connected_to_is_not_probed(harness: GatewayHarness) -> None:
+    connection, _ = await harness.synced([1])
     connection.lost()
     await asyncio.sleep(120)
-    assert world.durability.heads_asked == []
+    assert harness.durability.heads_asked == []
 
 
-@with_world
-async def test_a_chat_that_was_never_synced_is_not_probed(world: World) -> None:
-    connection, _ = await world.connect()
-    world.deliver(connection, 1, None)
+async def test_a_chat_that_was_never_synced_is_not_probed(harness: GatewayHarness) -> None:
+    connection, _ = await harness.connect()
+    harness.deliver(connection, 1, None)
     await asyncio.sleep(100)
-    assert world.durability.heads_asked == []
+    assert harness.durability.heads_asked == []
 
 
-@with_world
-async def test_a_probe_asks_for_a_chat_once_however_many_watch_it(world: World) -> None:
-    await world.synced([1])
-    other, _ = await world.connect("device_2")
+async def test_a_probe_asks_for_a_chat_once_however_many_watch_it(harness: GatewayHarness) -> None:
+    await harness.synced([1])
+    other, _ = await harness.connect("device_2")
     await ask(other, a_sync(0))
     await asyncio.sleep(31)
-    assert world.durability.heads_asked == [[CHAT]]
+    assert harness.durability.heads_asked == [[CHAT]]
 
 
 class _Ear:
@@ -159,7 +151,6 @@ class _Ear:
         self.heard.append((chat_id, sequence))
 
 
-@virtual_time
 async def test_a_probe_asks_in_bounded_portions_and_a_failed_one_does_not_stop_the_others() -> None:
     durability, ear = FakeDurability(), _Ear()
     probe = HeadProbe(durability, GatewayObserver())
@@ -172,7 +163,6 @@ async def test_a_probe_asks_in_bounded_portions_and_a_failed_one_does_not_stop_t
     assert len(ear.heard) == limits.PROBE_CHATS_MAX + 1
 
 
-@virtual_time
 async def test_who_stops_watching_hears_nothing_more() -> None:
     durability, ear, other = FakeDurability(), _Ear(), _Ear()
     durability.chats[CHAT] = [1]

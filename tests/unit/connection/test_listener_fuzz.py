@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from seriatim.connection.listener.state import Receive, Scope, Send
 from tests.unit.connection.fakes import FakeClock
-from tests.unit.connection.gateway_harness import virtual_time
-from tests.unit.connection.listener_harness import House, handshake, hello
+from tests.unit.connection.gateway_harness import VirtualTimeLoop, run_on_loop
+from tests.unit.connection.listener_harness import ListenerHarness, handshake, hello
 from tests.unit.connection.test_listener_websocket import frame
 
 GET = b"GET /hi HTTP/1.1\r\nHost: here\r\n\r\n"
@@ -83,10 +83,10 @@ async def sloppy(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def feed(data: list[bytes], *, end: bool) -> None:
-    home = House(sloppy, clock=FakeClock())
-    await home.gateway.start()
+    harness = ListenerHarness(sloppy, clock=FakeClock())
+    await harness.gateway.start()
     transport = Memory()
-    transport.protocol = home.listener.protocol_factory()
+    transport.protocol = harness.listener.protocol_factory()
     transport.protocol.connection_made(transport)
     for piece in data:
         for _ in range(100):
@@ -102,11 +102,11 @@ async def feed(data: list[bytes], *, end: bool) -> None:
     assert isinstance(transport.protocol, asyncio.Protocol)
     if end and not transport.closed and not transport.protocol.eof_received():
         transport.close()
-    await home.listener.close()
-    await home.gateway.stop()
-    await home.ingest.drain()
+    await harness.listener.close()
+    await harness.gateway.stop()
+    await harness.ingest.drain()
     assert transport.closed
-    assert home.seen.failures == []
+    assert harness.seen.failures == []
     assert len(asyncio.all_tasks()) == 1
 
 
@@ -129,4 +129,4 @@ def test_the_pieces_in_which_bytes_arrive_change_nothing(whole: bytes, step: int
 
 
 def _run(data: list[bytes], *, end: bool) -> None:
-    virtual_time(feed)(data, end=end)
+    run_on_loop(feed(data, end=end), VirtualTimeLoop)

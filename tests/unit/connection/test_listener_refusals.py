@@ -7,7 +7,7 @@ import pytest
 
 from seriatim.connection.listener.state import Receive, Scope, Send
 from seriatim.domain import limits
-from tests.unit.connection.listener_harness import answer, hello, house, on_both_loops, until
+from tests.unit.connection.listener_harness import answer, hello, listener_harness, on_real_loops, until
 
 GET = b"GET /hi HTTP/1.1\r\nHost: here\r\n\r\n"
 
@@ -28,10 +28,10 @@ GET = b"GET /hi HTTP/1.1\r\nHost: here\r\n\r\n"
         b"POST /hi HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
-@on_both_loops
+@on_real_loops
 async def test_what_is_not_http_is_400_and_the_end(request_: bytes) -> None:
-    async with house() as home:
-        peer = await home.dial()
+    async with listener_harness() as harness:
+        peer = await harness.dial()
         peer.send(request_)
         got = await peer.answer()
         assert got.status == 400
@@ -40,10 +40,10 @@ async def test_what_is_not_http_is_400_and_the_end(request_: bytes) -> None:
         await peer.close()
 
 
-@on_both_loops
+@on_real_loops
 async def test_a_refusal_waits_for_the_answers_before_it() -> None:
-    async with house() as home:
-        peer = await home.dial()
+    async with listener_harness() as harness:
+        peer = await harness.dial()
         peer.send(GET + b"\x00\x00\x00")
         assert (await peer.answer()).status == 200
         assert (await peer.answer()).status == 400
@@ -51,10 +51,10 @@ async def test_a_refusal_waits_for_the_answers_before_it() -> None:
 
 
 @pytest.mark.parametrize("pieces", [1, 50])
-@on_both_loops
+@on_real_loops
 async def test_a_head_beyond_16_kib_is_431_and_one_below_is_not(pieces: int) -> None:
-    async with house() as home:
-        peer = await home.dial()
+    async with listener_harness() as harness:
+        peer = await harness.dial()
         fine = b"GET /hi HTTP/1.1\r\nHost: here\r\nX-Long: " + b"x" * 15_000 + b"\r\n\r\n"
         step = len(fine) // pieces
         for at in range(0, len(fine), step):
@@ -71,29 +71,29 @@ async def test_a_head_beyond_16_kib_is_431_and_one_below_is_not(pieces: int) -> 
 
 
 @pytest.mark.parametrize(("more", "status"), [(0, 200), (1, 431)])
-@on_both_loops
+@on_real_loops
 async def test_a_head_of_exactly_16_kib_is_served_and_one_byte_more_is_not(more: int, status: int) -> None:
     """The target and the headers count, each header with its colon, space and line break."""
     counted = len("/hi") + len("Host: here\r\n") + len("X-Long: \r\n")
     long = b"x" * (limits.HEAD_BYTES_MAX - counted + more)
-    async with house() as home:
-        assert (await home.ask(b"GET /hi HTTP/1.1\r\nHost: here\r\nX-Long: " + long + b"\r\n\r\n")).status == status
+    async with listener_harness() as harness:
+        assert (await harness.ask(b"GET /hi HTTP/1.1\r\nHost: here\r\nX-Long: " + long + b"\r\n\r\n")).status == status
 
 
-@on_both_loops
+@on_real_loops
 async def test_a_head_beyond_16_kib_that_came_in_one_read_and_has_no_end_is_431_at_once() -> None:
-    async with house() as home:
-        peer = await home.dial()
+    async with listener_harness() as harness:
+        peer = await harness.dial()
         peer.send(b"GET /hi HTTP/1.1\r\nHost: here\r\nX-Endless: " + b"x" * 17_000)
         async with asyncio.timeout(limits.HANDSHAKE_S / 2):
             assert (await peer.answer()).status == 431
         await peer.close()
 
 
-@on_both_loops
+@on_real_loops
 async def test_a_long_body_and_the_beginning_of_the_next_head_in_one_read_are_no_long_head() -> None:
-    async with house() as home:
-        peer = await home.dial()
+    async with listener_harness() as harness:
+        peer = await harness.dial()
         body = b"x" * 20_000
         first = b"POST /hi HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % len(body) + body
         peer.send(first + b"GET /hi HTTP/1.1\r\nHos")
@@ -103,10 +103,10 @@ async def test_a_long_body_and_the_beginning_of_the_next_head_in_one_read_are_no
         await peer.close()
 
 
-@on_both_loops
+@on_real_loops
 async def test_a_header_without_an_end_is_431_before_it_fills_the_memory() -> None:
-    async with house() as home:
-        peer = await home.dial()
+    async with listener_harness() as harness:
+        peer = await harness.dial()
         peer.send(b"GET /hi HTTP/1.1\r\nHost: here\r\nX-Endless: ")
         for _ in range(5):
             peer.send(b"x" * 10_000)
@@ -116,38 +116,38 @@ async def test_a_header_without_an_end_is_431_before_it_fills_the_memory() -> No
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET /hi HTTP/1.1\r\nHost"])
-@on_both_loops
+@on_real_loops
 async def test_a_head_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch, begun: bytes) -> None:
     monkeypatch.setattr(limits, "HANDSHAKE_S", 0.05)
-    async with house() as home:
-        peer = await home.dial()
+    async with listener_harness() as harness:
+        peer = await harness.dial()
         peer.send(begun)
         assert (await peer.answer()).status == 408
         assert await peer.rest() == b""
-        assert home.seen.timeouts == ["head"]
+        assert harness.seen.timeouts == ["head"]
         await peer.close()
 
 
-@on_both_loops
+@on_real_loops
 async def test_a_head_that_dribbles_gets_no_more_time_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HANDSHAKE_S", 0.5)
-    async with house() as home:
-        peer = await home.dial()
+    async with listener_harness() as harness:
+        peer = await harness.dial()
         peer.send(GET)
         await peer.answer()
         peer.send(b"GET /hi HTTP/1.1\r\n")
         for number in range(100):
             peer.send(b"X-%d: y\r\n" % number)
             await asyncio.sleep(0.01)
-            if home.seen.timeouts:
+            if harness.seen.timeouts:
                 break
-        assert home.seen.timeouts == ["head"]
+        assert harness.seen.timeouts == ["head"]
         assert (await peer.answer()).status == 408
         await peer.close()
 
 
 @pytest.mark.parametrize(("begun", "timeouts"), [(b"", []), (b"GET /hi HTTP/1.1\r\nHost", ["head"])])
-@on_both_loops
+@on_real_loops
 async def test_a_request_may_take_longer_than_its_head_and_what_comes_after_it_is_timed_as_ever(
     monkeypatch: pytest.MonkeyPatch, begun: bytes, timeouts: list[str]
 ) -> None:
@@ -158,84 +158,84 @@ async def test_a_request_may_take_longer_than_its_head_and_what_comes_after_it_i
         await asyncio.sleep(limits.HANDSHAKE_S)  # the timer of the head began earlier, so it fires earlier
         await hello(scope, receive, send)
 
-    async with house(app) as home:
-        peer = await home.dial()
+    async with listener_harness(app) as harness:
+        peer = await harness.dial()
         peer.send(GET + begun)
         assert (await peer.answer()).status == 200
-        assert home.seen.timeouts == []
+        assert harness.seen.timeouts == []
         await asyncio.wait_for(peer.rest(), 10)
-        assert home.seen.timeouts == timeouts
+        assert harness.seen.timeouts == timeouts
         await peer.close()
 
 
-@on_both_loops
+@on_real_loops
 async def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HTTP_STALL_S", 0.05)
-    async with house() as home:
-        peer = await home.dial()
+    async with listener_harness() as harness:
+        peer = await harness.dial()
         peer.send(b"POST /hi HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n\r\nabc")
         assert (await peer.answer()).status == 408
-        assert home.seen.timeouts == ["body"]
+        assert harness.seen.timeouts == ["body"]
         await peer.close()
 
 
-@on_both_loops
+@on_real_loops
 async def test_a_client_that_does_not_read_its_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HTTP_STALL_S", 0.1)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(send, 200, b"x" * 20_000_000)
 
-    async with house(app) as home:
-        peer = await home.dial()
+    async with listener_harness(app) as harness:
+        peer = await harness.dial()
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
         peer.send(GET)
-        await until(lambda: home.seen.timeouts == ["answer"])
+        await until(lambda: harness.seen.timeouts == ["answer"])
         peer.writer.transport.abort()
         await peer.close()
 
 
-@on_both_loops
+@on_real_loops
 async def test_an_idle_connection_is_closed_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KEEP_ALIVE_S", 0.05)
-    async with house() as home:
-        peer = await home.dial()
+    async with listener_harness() as harness:
+        peer = await harness.dial()
         peer.send(GET)
         await peer.answer()
         assert await peer.rest() == b""
-        assert home.seen.timeouts == []
+        assert harness.seen.timeouts == []
         await peer.close()
 
 
-@on_both_loops
+@on_real_loops
 async def test_one_connection_too_many_is_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "HTTP_CONNECTIONS_MAX", 2)
-    async with house() as home:
-        first, second = await home.dial(), await home.dial()
-        third = await home.dial()
+    async with listener_harness() as harness:
+        first, second = await harness.dial(), await harness.dial()
+        third = await harness.dial()
         assert (await third.answer()).status == 503
         await third.close()
         await first.close()
-        await until(lambda: home.listener._state.http_connections == 1)
+        await until(lambda: harness.listener._state.http_connections == 1)
         second.send(GET)
         assert (await second.answer()).status == 200
-        assert (await home.ask(GET)).status == 200
+        assert (await harness.ask(GET)).status == 200
         await second.close()
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
 
 
-@on_both_loops
+@on_real_loops
 async def test_while_draining_http_is_served_and_told_to_go_elsewhere() -> None:
-    async with house() as home:
-        await home.listener.drain()
-        got = await home.ask(GET)
+    async with listener_harness() as harness:
+        await harness.listener.drain()
+        got = await harness.ask(GET)
         assert (got.status, got.headers["connection"]) == (200, "close")
-        assert (await home.upgrade()).status == 503
+        assert (await harness.upgrade()).status == 503
 
 
-@on_both_loops
+@on_real_loops
 async def test_closing_answers_what_is_in_flight_and_ends_what_is_idle() -> None:
     go = asyncio.Event()
 
@@ -243,11 +243,11 @@ async def test_closing_answers_what_is_in_flight_and_ends_what_is_idle() -> None
         await go.wait()
         await hello(scope, receive, send)
 
-    async with house(app) as home:
-        busy, idle = await home.dial(), await home.dial()
+    async with listener_harness(app) as harness:
+        busy, idle = await harness.dial(), await harness.dial()
         busy.send(GET)
-        await until(lambda: bool(home.listener._state.tasks._tasks))
-        closing = asyncio.create_task(home.listener.close())
+        await until(lambda: bool(harness.listener._state.tasks._tasks))
+        closing = asyncio.create_task(harness.listener.close())
         assert await idle.rest() == b""
         await idle.close()
         go.set()
@@ -256,20 +256,20 @@ async def test_closing_answers_what_is_in_flight_and_ends_what_is_idle() -> None
         await busy.close()
         await closing
         with pytest.raises(ConnectionRefusedError):
-            await home.dial()
+            await harness.dial()
 
 
-@on_both_loops
+@on_real_loops
 async def test_closing_does_not_wait_for_an_application_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LISTENER_CLOSE_S", 0.05)
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.Event().wait()
 
-    async with house(app) as home:
-        peer = await home.dial()
+    async with listener_harness(app) as harness:
+        peer = await harness.dial()
         peer.send(GET)
-        await until(lambda: bool(home.listener._state.tasks._tasks))
+        await until(lambda: bool(harness.listener._state.tasks._tasks))
         async with asyncio.timeout(2):
-            await home.listener.close()
+            await harness.listener.close()
         await peer.close()

@@ -11,18 +11,18 @@ from cryptography.x509.oid import NameOID
 from websockets.asyncio.client import connect
 
 from tests.unit.connection.fakes import CHAT, UUID
-from tests.unit.connection.listener_harness import DEVICE, House, house, on_both_loops, read
+from tests.unit.connection.listener_harness import DEVICE, ListenerHarness, listener_harness, on_real_loops, read
 
 
-@on_both_loops
+@on_real_loops
 async def test_rest_and_websocket_work_over_tls_and_end_politely(tmp_path: Path) -> None:
     server, client = contexts(tmp_path)
-    async with house(tls=server) as home:
-        await _talk_politely(home, client)
+    async with listener_harness(tls=server) as harness:
+        await _talk_politely(harness, client)
 
 
-async def _talk_politely(home: House, client: ssl.SSLContext) -> None:
-    peer = await home.dial(tls=client)
+async def _talk_politely(harness: ListenerHarness, client: ssl.SSLContext) -> None:
+    peer = await harness.dial(tls=client)
     for _ in range(2):
         peer.send(b"POST /hi HTTP/1.1\r\nHost: here\r\nContent-Length: 3\r\n\r\nabc")
         assert (await peer.answer()).body == b"POST /hi abc"
@@ -30,13 +30,13 @@ async def _talk_politely(home: House, client: ssl.SSLContext) -> None:
     assert (await peer.rest()).endswith(b"GET /hi ")
     await peer.close()
     headers = {"Authorization": "Bearer ann", "X-Device-ID": DEVICE}
-    async with connect(f"wss://127.0.0.1:{home.port}/v1/ws", ssl=client, additional_headers=headers) as socket:
+    async with connect(f"wss://127.0.0.1:{harness.port}/v1/ws", ssl=client, additional_headers=headers) as socket:
         assert (await read(socket))["type"] == "connection_established"
         await socket.send(
             f'{{"type":"send_message","client_message_id":"{UUID}","chat_id":"{CHAT}","content":"{"x" * 4000}"}}'
         )
         assert (await read(socket))["type"] == "message_ack"
-        await home.listener.drain()
+        await harness.listener.drain()
         assert (await read(socket))["reason"] == "server_shutdown"
         await socket.wait_closed()
         assert socket.close_code == 1001

@@ -12,7 +12,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable, Unauthorized
 from seriatim.domain.tokens import Claims, new_claims
 from tests.unit.connection.fakes import FakeSocket
-from tests.unit.connection.gateway_harness import World, with_world
+from tests.unit.connection.gateway_harness import GatewayHarness, gateway_chance
 
 
 class Registrar:
@@ -49,17 +49,17 @@ class Counted(ListenerObserver):
 class Watch:
     """A recheck that runs, and connections that are watched by it."""
 
-    def __init__(self, world: World) -> None:
-        self.world = world
+    def __init__(self, harness: GatewayHarness) -> None:
+        self.harness = harness
         self.registrar, self.counted = Registrar(), Counted()
-        self.recheck = RevocationRecheck(world.gateway.connections, self.registrar, world.clock, self.counted)
+        self.recheck = RevocationRecheck(harness.gateway.connections, self.registrar, harness.clock, self.counted)
         self.loop = asyncio.create_task(self.recheck.run())
 
     async def join(self, session_id: str) -> tuple[Connection, FakeSocket]:
         claims = new_claims(user_id="user_1", session_id=session_id, device_id="", token_id="jti_1", now_s=0)
-        identity = msgspec.structs.replace(self.world.identity(device_id=f"device_{session_id}"), claims=claims)
+        identity = msgspec.structs.replace(self.harness.identity(device_id=f"device_{session_id}"), claims=claims)
         socket = FakeSocket()
-        connection = await self.world.gateway.open(socket, identity)
+        connection = await self.harness.gateway.open(socket, identity)
         socket.pong_received = connection.pong_received
         self.recheck.watch(connection)
         return connection, socket
@@ -69,9 +69,8 @@ class Watch:
         await asyncio.wait([self.loop])
 
 
-@with_world
-async def test_a_revoked_session_is_closed_within_the_interval_and_the_others_stay(world: World) -> None:
-    watch = Watch(world)
+async def test_a_revoked_session_is_closed_within_the_interval_and_the_others_stay(harness: GatewayHarness) -> None:
+    watch = Watch(harness)
     bad, bad_socket = await watch.join("sess_bad")
     good, _ = await watch.join("sess_good")
     watch.registrar.revoked.append("sess_bad")
@@ -84,9 +83,11 @@ async def test_a_revoked_session_is_closed_within_the_interval_and_the_others_st
     await watch.end()
 
 
-@with_world(chance=0.9)
-async def test_every_connection_is_asked_about_again_and_again_and_never_later_than_the_interval(world: World) -> None:
-    watch = Watch(world)
+@gateway_chance(0.9)
+async def test_every_connection_is_asked_about_again_and_again_and_never_later_than_the_interval(
+    harness: GatewayHarness,
+) -> None:
+    watch = Watch(harness)
     began = asyncio.get_running_loop().time()
     for number in range(5):
         await watch.join(f"sess_{number}")
@@ -101,9 +102,8 @@ async def test_every_connection_is_asked_about_again_and_again_and_never_later_t
     await watch.end()
 
 
-@with_world
-async def test_when_nobody_can_tell_the_connection_stays_and_is_asked_about_next_time(world: World) -> None:
-    watch = Watch(world)
+async def test_when_nobody_can_tell_the_connection_stays_and_is_asked_about_next_time(harness: GatewayHarness) -> None:
+    watch = Watch(harness)
     _, socket = await watch.join("sess_1")
     watch.registrar.away = True
     await asyncio.sleep(limits.REVOCATION_RECHECK_S + 0.1)
@@ -116,9 +116,8 @@ async def test_when_nobody_can_tell_the_connection_stays_and_is_asked_about_next
     await watch.end()
 
 
-@with_world
-async def test_a_crowd_is_asked_about_a_few_at_a_time(world: World) -> None:
-    watch = Watch(world)
+async def test_a_crowd_is_asked_about_a_few_at_a_time(harness: GatewayHarness) -> None:
+    watch = Watch(harness)
     for number in range(100):
         await watch.join(f"sess_{number}")
     await asyncio.sleep(limits.REVOCATION_RECHECK_S + 1)
@@ -127,9 +126,8 @@ async def test_a_crowd_is_asked_about_a_few_at_a_time(world: World) -> None:
     await watch.end()
 
 
-@with_world
-async def test_nobody_asks_about_a_connection_that_ended(world: World) -> None:
-    watch = Watch(world)
+async def test_nobody_asks_about_a_connection_that_ended(harness: GatewayHarness) -> None:
+    watch = Watch(harness)
     connection, _ = await watch.join("sess_1")
     connection.lost()
     await asyncio.sleep(3 * limits.REVOCATION_RECHECK_S)

@@ -15,7 +15,7 @@ from seriatim.connection.listener.ws_socket import WebSocket
 from seriatim.connection.session.chat_cursor import ChatCursor, QueuedPush, ReorderBuffer
 from seriatim.connection.session.connection import Connection
 from seriatim.connection.task_group import FlushScheduler
-from tests.unit.connection.gateway_harness import turns, virtual_time
+from tests.unit.connection.gateway_harness import turns
 
 # --- WebSocket frames -------------------------------------------------------------------------------------------------
 
@@ -265,7 +265,6 @@ def take_all(cursor: ChatCursor, sent: list[bytes]) -> None:
 # --- writing together -------------------------------------------------------------------------------------------------
 
 
-@virtual_time
 async def test_all_who_ask_within_the_given_turns_are_called_together_in_their_order() -> None:
     called: list[str] = []
     end = FlushScheduler(turns=2)
@@ -278,7 +277,6 @@ async def test_all_who_ask_within_the_given_turns_are_called_together_in_their_o
     assert called == ["first", "second"]
 
 
-@virtual_time
 async def test_a_few_are_called_at_once_and_who_joins_a_crowd_waits_with_it() -> None:
     called: list[int] = []
     end = FlushScheduler(turns=2, few=2)
