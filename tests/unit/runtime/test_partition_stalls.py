@@ -164,7 +164,7 @@ class _FakeEngines:
     def __init__(self, lag: LagMonitor) -> None:
         self._lag = lag
 
-    async def answers(self) -> Mapping[str, bool]:
+    async def availability(self) -> Mapping[str, bool]:
         return {"events": self._lag.answers}
 
     async def backlog(self) -> Backlog:
