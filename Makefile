@@ -39,6 +39,7 @@ simulate: $(READY) ## Run 100 000 simulated worlds with faults, e.g. make simula
 
 golden: $(READY) ## Write the digests of the golden traces anew (after a change of behaviour on purpose)
 	@$(BIN)/python tests/simulation/test_replay.py
+	@$(BIN)/python -m tests.simulation.test_mutants
 
 mutate: $(READY) ## Change a package here and there, and see what no test notices, e.g. make mutate ARGS="durability"
 	@$(BIN)/python -m tools.mutate $(ARGS)

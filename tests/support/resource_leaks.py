@@ -5,9 +5,9 @@ the teardown of the test that made it. Threads that outlive their module are fou
 them for all tests of it.
 
 What was imported by the end of the collection is frozen: it is never garbage, and reading it again after each test
-would cost some 50 ms. Without it a collection takes about 1 ms. What a module of tests leaves behind (imports, caches) is
-frozen when the module ends: otherwise it is read again after every later test, and a long run spends a third of its time
-on that.
+would cost some 50 ms. Without it a collection takes about 1 ms. What a module of tests leaves behind (imports, caches)
+is frozen when the module ends: otherwise it is read again after every later test, for a third of the time of a long
+run.
 """
 
 import gc

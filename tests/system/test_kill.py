@@ -7,18 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.soak import repeat
 from tests.system.devices import Device, Lost, faults, same, signed_in
 from tests.system.server_process import ServerProcess, command, serving
 from tests.system.users import User
 
-ROUNDS = 20
+ROUNDS = repeat(8, soak=20)
 USERS, CHATS = 8, 2
 EACH = 18  # messages per device and round, retries included: within the burst of one connection
 SEED = 20_260_131
 
 
 @pytest.mark.timeout(300)
-async def test_twenty_kills_under_load_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
+async def test_kills_under_load_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
     data, chance = tmp_path / "data", random.Random(SEED)
     with serving(data) as server:
         users = await signed_in(lambda number: User(server, f"+4915100{number:06d}"), USERS)

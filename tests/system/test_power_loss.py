@@ -17,10 +17,11 @@ from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.server.lifecycle import ServerProcess
 from seriatim.runtime.wiring.assemble import assemble
 from seriatim.runtime.wiring.embedded_store import EmbeddedStore
+from tests.support.soak import repeat
 from tests.system.devices import Device, Lost, faults, same, signed_in
 from tests.system.users import ANSWER_S, Json, User
 
-ROUNDS = 20
+ROUNDS = repeat(8, soak=20)
 USERS = 6
 EACH = 18  # messages per device and round, retries included: within the burst of one connection
 SEED = 20_260_201
@@ -83,7 +84,7 @@ class PowerCut:
 
 
 @pytest.mark.timeout(300)
-async def test_twenty_power_cuts_under_load_lose_nothing_that_was_acknowledged(
+async def test_power_cuts_under_load_lose_nothing_that_was_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, endpoint, data = random.Random(SEED), LocalEndpoint(), tmp_path / "data-0"
