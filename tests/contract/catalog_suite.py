@@ -68,7 +68,7 @@ async def a_group_appears_whole(store: StoreEngine) -> None:
 
 
 async def a_taken_chat_id_is_refused_and_its_counter_goes_on(store: StoreEngine) -> None:
-    """A taken id raises `AlreadyExists`. A refused change raises what stood in the way and leaves every row as it
+    """A taken id raises `AlreadyExists`. A refused change raises the reason and leaves every row as it
     was.
     """
     await found_group(store)
@@ -105,7 +105,7 @@ async def of_concurrent_creations_of_one_id_one_wins(store: StoreEngine) -> None
 
 
 async def a_group_is_created_up_to_the_cap_and_not_beyond(store: StoreEngine) -> None:
-    """A refused change raises what stood in the way and leaves every row as it was."""
+    """A refused change raises the reason and leaves every row as it was."""
     others = [f"user_{number:03}" for number in range(limits.GROUP_MEMBERS_MAX)]
     with pytest.raises(ChatFull):
         await found_group(store, members=others)
@@ -188,7 +188,7 @@ async def others_do_not_name_a_group(store: StoreEngine) -> None:
 
 
 async def a_name_and_a_change_of_members_at_once_are_both_kept(store: StoreEngine) -> None:
-    """A refused change raises what stood in the way and leaves every row as it was."""
+    """A refused change raises the reason and leaves every row as it was."""
     await found_group(store)
     for number in range(8):
         await asyncio.gather(

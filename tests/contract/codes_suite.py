@@ -174,7 +174,7 @@ async def a_known_user_signs_in_with_as_many_devices_as_codes(store: StoreEngine
 
 async def only_the_pending_code_signs_in(store: StoreEngine) -> None:
     """Raises `InvalidOtp` when the code is not pending, expired or another one, or when the phone has another user by
-    now. A refused change raises what stood in the way and leaves every row as it was.
+    now. A refused change raises the reason and leaves every row as it was.
     """
     nobody = await people(store)
     assert await error_of(lambda: sign_in(store, session(), user())) is InvalidOtp
@@ -206,7 +206,7 @@ async def who_finds_the_phone_taken_does_not_sign_in(store: StoreEngine) -> None
 
 
 async def a_taken_id_is_not_signed_in_with(store: StoreEngine) -> None:
-    """A taken session or user id raises `AlreadyExists`. A refused change raises what stood in the way and leaves
+    """A taken session or user id raises `AlreadyExists`. A refused change raises the reason and leaves
     every row as it was.
     """
     await issue(store)

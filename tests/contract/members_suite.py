@@ -74,7 +74,7 @@ async def each_change_raises_the_version_with_it(store: StoreEngine) -> None:
 
 
 async def refused_changes_leave_every_row_as_it_was(store: StoreEngine) -> None:
-    """A refused change raises what stood in the way and leaves every row as it was.
+    """A refused change raises the reason and leaves every row as it was.
 
     Raises `AlreadyAMember`, `ChatFull`, `InvalidOperation` (direct), `Forbidden`, `NotAMember` (caller).
 
@@ -127,7 +127,7 @@ async def refused_changes_leave_every_row_as_it_was(store: StoreEngine) -> None:
 
 
 async def an_admin_does_not_remove_an_admin(store: StoreEngine) -> None:
-    """A refused change raises what stood in the way and leaves every row as it was."""
+    """A refused change raises the reason and leaves every row as it was."""
     await found_group(store)
     handle = store.catalog()
     for user_id in (BOB, CID):

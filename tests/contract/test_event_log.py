@@ -14,6 +14,7 @@ from seriatim.domain.sharding import partition
 from seriatim.engines.inprocess.wire import Wire
 from seriatim.ports import event_log as port
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, DeadLetter, Event, Partition, Record
+from seriatim.simulation.stores.event_log import BrokerObserver
 from tests.contract.event_engines import (
     EVENT_LOGS,
     PARTITIONS,
@@ -153,7 +154,7 @@ async def test_a_cut_append_leaves_a_prefix_and_says_that_it_does_not_know(kept:
 async def test_a_watcher_sees_every_record_in_the_order_of_the_log() -> None:
     seen: list[Record] = []
 
-    class Watcher:
+    class Watcher(BrokerObserver):
         def appended(self, record: Record) -> None:
             seen.append(record)
 

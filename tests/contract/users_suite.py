@@ -33,7 +33,7 @@ async def who_signed_in_first_has_the_phone(store: StoreEngine) -> None:
 
 
 async def an_id_is_not_given_to_a_second_phone(store: StoreEngine) -> None:
-    """An id that another phone's user has raises `AlreadyExists`. A refused change raises what stood in the way and
+    """An id that another phone's user has raises `AlreadyExists`. A refused change raises the reason and
     leaves every row as it was.
     """
     await store.accounts().add_user(user(), timeout_s=T_S)

@@ -10,14 +10,14 @@ from seriatim.ports.event_log import CHATS, MEMBERSHIPS, MESSAGES, DeadLetterWri
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.stores.atomic_store import MemoryAtomicStore
 from seriatim.simulation.stores.catalog import MemoryCatalog, MemoryRoster
-from seriatim.simulation.stores.event_log import MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
+from seriatim.simulation.stores.event_log import BrokerObserver, MemoryBroker, MemoryDeadLetterWriter, MemoryEventWriter
 from seriatim.simulation.stores.event_reader import MemoryEventReader
 from seriatim.simulation.stores.message_log import MemoryMessageLog
 from seriatim.simulation.stores.tables import MemoryStore, StoreObserver
 from tests.support.scripted_wire import ScriptedWire
 
 
-class OnMemory(StoreObserver):
+class OnMemory(StoreObserver, BrokerObserver):
     loop: SimulatedLoop
     store: MemoryStore
     broker: MemoryBroker

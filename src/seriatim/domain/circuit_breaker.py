@@ -16,7 +16,7 @@ class BreakerState(StrEnum):
 
 
 class CircuitBreaker:
-    """Ask `admit` before every call and report every admitted call's end, once.
+    """Call `admit` before every call and report every admitted call's end, once.
 
     It opens when the dependency fails and goes on failing: BREAKER_FAILURES_MAX failures within BREAKER_WINDOW_S and no
     success among them. One event that fails many calls at once is one failure (`since`).

@@ -240,8 +240,8 @@ class Draining(ServiceUnavailable):
 
 
 class RowUnreadable(ServiceUnavailable):
-    """A stored row is damaged, or is not what this release writes. What needs this row fails until an operator mends
-    it; everything else goes on, so it does not count as a failure of the store.
+    """A stored row is damaged, or is not what this release writes. What needs this row fails until an operator
+    repairs it; everything else goes on, so it does not count as a failure of the store.
     """
 
     trips_breaker = False

@@ -48,7 +48,7 @@ def new_claims(*, user_id: str, session_id: str, device_id: str, token_id: str, 
 
 
 def check_claims(claims: Claims, now_s: float) -> None:
-    """Raises `Unauthorized` with `details.reason` `token_invalid` or `token_expired`. Revocation is asked elsewhere."""
+    """Raises `Unauthorized` with `details.reason` `token_invalid` or `token_expired`. No check of revocation."""
     if claims.iss != ISSUER or claims.aud != AUDIENCE or claims.scope != SCOPE:
         raise _unauthorized("this token was issued by or for another service", "token_invalid")
     if not (is_id(claims.sub) and is_id(claims.sid) and is_id(claims.jti)):

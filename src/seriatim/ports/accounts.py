@@ -18,7 +18,7 @@ class Sessions(Protocol):
 
 
 class Accounts(Sessions, Protocol):
-    """A refused change raises what stood in the way and leaves every row as it was."""
+    """A refused change raises the reason and leaves every row as it was."""
 
     # --- codes --------------------------------------------------------------------------------------------------------
 

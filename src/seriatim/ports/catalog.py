@@ -42,7 +42,7 @@ class UserChats(Protocol):
 
 
 class Catalog(Roster, Protocol):
-    """A refused change raises what stood in the way and leaves every row as it was."""
+    """A refused change raises the reason and leaves every row as it was."""
 
     async def create_group(self, chat: Chat, member_ids: Sequence[str], *, now_ms: int, timeout_s: float) -> None:
         """Chat, counter at 0 and memberships (creator as owner) appear together. A taken id raises `AlreadyExists`.

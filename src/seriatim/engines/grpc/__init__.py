@@ -3,5 +3,5 @@
 import os
 
 # Read when gRPC is imported. By itself it writes to standard error when the other side hangs up, between our log lines;
-# whatever it has to say reaches us as an exception, too.
+# everything it reports is raised as an exception, too.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -5,7 +5,7 @@ class GrpcObserver:
     """Does nothing; override what you want to see."""
 
     def connected(self, address: str) -> None:
-        """An ingest process takes our drafts."""
+        """An ingest process takes drafts of this process."""
 
     def disconnected(self, address: str, why: str, unanswered: int) -> None:
         """It does not any more, and this many sends were answered with `OutcomeUnknown`."""

@@ -1,4 +1,4 @@
-"""`Authenticator` over our keys, the fast revocations and, when those are not sure, the authority for sessions."""
+"""`Authenticator` with the key folder, fast revocations and, when those are not sure, the authority for sessions."""
 
 from collections.abc import Callable
 

@@ -98,7 +98,7 @@ def check_commit(
 
 def check_allocation(count: int) -> None:
     if count < 1:
-        raise InternalError(f"allocate: {count} slots asked for")
+        raise InternalError(f"allocate: {count} slots requested")
 
 
 def check_slot(sequence: int) -> None:

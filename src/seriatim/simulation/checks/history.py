@@ -17,6 +17,7 @@ from seriatim.ports.event_log import MESSAGES, Partition, Record
 from seriatim.ports.push import MessageDelivery
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.results import Violation
+from seriatim.simulation.stores.event_log import BrokerObserver
 from seriatim.simulation.stores.tables import StoreObserver
 from seriatim.simulation.trace import Trace
 
@@ -57,7 +58,7 @@ class CursorAdvance(msgspec.Struct, frozen=True):
     cursor: int
 
 
-class WorldHistory(StoreObserver):
+class WorldHistory(StoreObserver, BrokerObserver):
     """Watches the store, the event log, the answers and the devices of one world."""
 
     def __init__(self, loop: SimulatedLoop, trace: Trace) -> None:

@@ -5,7 +5,6 @@ Reading is in `consumer_group`. The broker is stricter than Kafka: nothing is cr
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
@@ -17,8 +16,8 @@ from seriatim.engines.shared.dead_letter_record import dead_letter_record
 from seriatim.ports.event_log import DEAD_LETTERS, DeadLetter, Event, Headers, Partition, Record
 
 
-class BrokerObserver(Protocol):
-    """Sees every change at the moment it is applied, in the order of the log. For the simulator."""
+class BrokerObserver:
+    """Does nothing; override what you want to see. Called when a change is applied, in the order of the log."""
 
     def appended(self, record: Record) -> None: ...
 
@@ -42,14 +41,6 @@ class PollAnswer(msgspec.Struct, frozen=True):
     batches: tuple[tuple[Record, ...], ...] = ()
 
 
-class NoBrokerObserver:
-    def appended(self, record: Record) -> None:
-        pass
-
-    def committed(self, group: str, partition: Partition, next_offset: int) -> None:
-        pass
-
-
 class MemoryBroker:
     """The server. Its methods are called at the moment a request is applied, or by tools and the simulator."""
 
@@ -59,7 +50,7 @@ class MemoryBroker:
             Partition(topic, number): [] for topic, count in partitions.items() for number in range(count)
         }
         self._groups: dict[str, GroupCoordinator] = {}
-        self._observer: BrokerObserver = observer or NoBrokerObserver()
+        self._observer: BrokerObserver = observer or BrokerObserver()
         self._readers = 0
 
     # --- for tools and the simulator -------------------------------------------------------------------------------
