@@ -89,7 +89,7 @@ class _CachingWire(Wire):
     def __init__(self, engine: AcksBeforeDurable) -> None:
         self._engine = engine
 
-    def half_way(self, count: int) -> Sequence[int]:
+    def hidden_rows(self, count: int) -> Sequence[int]:
         self._engine.on_disk = copy.deepcopy(self._engine.store)  # asked right before the rows are written
         return ()
 

@@ -142,7 +142,7 @@ async def test_a_cut_append_leaves_a_prefix_and_says_that_it_does_not_know(kept:
     """After `OutcomeUnknown` a prefix of them may be there, or arrive later."""
 
     class Cutting(Wire):
-        def cut(self, count: int) -> int:
+        def events_kept(self, count: int) -> int:
             return kept
 
     engine = MemoryEventLogEngine()

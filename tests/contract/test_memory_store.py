@@ -80,7 +80,7 @@ class SlowWire(Wire):
             finish()
         return result
 
-    def half_way(self, count: int) -> Sequence[int]:
+    def hidden_rows(self, count: int) -> Sequence[int]:
         return [0]
 
 

@@ -1,6 +1,6 @@
 """A seed is a world: the same trace under any hash seed, and on any machine.
 
-`golden.json` holds the digests of some traces. After a change of behaviour on purpose, `make golden` writes them anew.
+`golden.json` holds the digests of some traces. After a change of behaviour on purpose, `make golden` writes them again.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A call on a bad wire: applied once or never, whoever still listens, and the caller never waits too long."""
+"""A call on a bad wire: applied once or never, also if its caller is gone, and the caller never waits too long."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -15,14 +15,16 @@ from seriatim.simulation.trace import Trace
 from seriatim.simulation.wire import SimulatedWire
 
 
-class Bench:
+class WireHarness:
     """One caller, one wire, one store that counts what it applied."""
 
     def __init__(
         self, rates: WireRates | None = None, *, seed: int = 1, kind: WireKind = WireKind.STORE, push_loss: float = 0.0
     ) -> None:
         wires = {kind: rates or WireRates()}
-        profile = FaultProfile(name="bench", summary="", wires=wires, push_loss=push_loss, half_way=1.0, cut=1.0)
+        profile = FaultProfile(
+            name="test", summary="", wires=wires, push_loss=push_loss, partial_visibility=1.0, partial_append=1.0
+        )
         self.loop = SimulatedLoop(Random(seed), order=CallbackOrder.SHUFFLED)
         self.process = Process(self.loop, "caller", random=Random(seed))
         self.faults = Faults(Random(seed), profile, duration_s=10.0)
@@ -42,49 +44,49 @@ class Bench:
 
 
 def test_a_healthy_call_is_applied_once_and_answered_within_milliseconds() -> None:
-    bench = Bench()
-    task = bench.call()
-    assert 0.002 <= bench.ended_at(task) <= 0.02
+    harness = WireHarness()
+    task = harness.call()
+    assert 0.002 <= harness.ended_at(task) <= 0.02
     assert task.result() == "done"
-    assert len(bench.applied_at) == 1
+    assert len(harness.applied_at) == 1
 
 
 def test_a_lost_request_is_never_applied_and_the_caller_gives_up_exactly_in_time() -> None:
-    bench = Bench(WireRates(lost_request=1.0))
-    task = bench.call()
-    assert bench.ended_at(task) == 1.0
+    harness = WireHarness(WireRates(lost_request=1.0))
+    task = harness.call()
+    assert harness.ended_at(task) == 1.0
     assert isinstance(task.exception(), OutcomeUnknown)
-    bench.loop.run_until(100.0)
-    assert bench.applied_at == []
+    harness.loop.run_until(100.0)
+    assert harness.applied_at == []
 
 
 def test_a_lost_response_leaves_the_caller_ignorant_of_what_was_applied() -> None:
-    bench = Bench(WireRates(lost_response=1.0))
-    task = bench.call()
-    assert bench.ended_at(task) == 1.0
+    harness = WireHarness(WireRates(lost_response=1.0))
+    task = harness.call()
+    assert harness.ended_at(task) == 1.0
     assert isinstance(task.exception(), OutcomeUnknown)
-    assert len(bench.applied_at) == 1
+    assert len(harness.applied_at) == 1
 
 
 def test_a_late_request_is_applied_after_the_caller_gave_up() -> None:
-    bench = Bench(WireRates(late=1.0))
-    task = bench.call()
-    assert bench.ended_at(task) == 1.0
+    harness = WireHarness(WireRates(late=1.0))
+    task = harness.call()
+    assert harness.ended_at(task) == 1.0
     assert isinstance(task.exception(), OutcomeUnknown)
-    bench.loop.run_until(100.0)
-    assert [at > 1.0 for at in bench.applied_at] == [True]
+    harness.loop.run_until(100.0)
+    assert [at > 1.0 for at in harness.applied_at] == [True]
 
 
 def test_a_reset_connection_tells_at_once_and_was_applied_before_after_or_never() -> None:
     whens = set[str]()
     for seed in range(30):
-        bench = Bench(WireRates(reset=1.0), seed=seed)
-        task = bench.call()
-        ended = bench.ended_at(task)
+        harness = WireHarness(WireRates(reset=1.0), seed=seed)
+        task = harness.call()
+        ended = harness.ended_at(task)
         assert ended < 1.0
         assert isinstance(task.exception(), OutcomeUnknown)
-        bench.loop.run_until(100.0)
-        whens.add("never" if not bench.applied_at else "before" if bench.applied_at[0] < ended else "after")
+        harness.loop.run_until(100.0)
+        whens.add("never" if not harness.applied_at else "before" if harness.applied_at[0] < ended else "after")
     assert whens == {"never", "before", "after"}
 
 
@@ -97,131 +99,131 @@ def test_a_reset_connection_tells_at_once_and_was_applied_before_after_or_never(
     ],
 )
 def test_a_refused_call_is_not_applied(rates: WireRates, error: type[Exception]) -> None:
-    bench = Bench(rates)
-    task = bench.call()
-    assert bench.ended_at(task) < 1.0
+    harness = WireHarness(rates)
+    task = harness.call()
+    assert harness.ended_at(task) < 1.0
     assert type(task.exception()) is error
-    assert bench.applied_at == []
+    assert harness.applied_at == []
 
 
 def test_a_call_without_time_left_fails_before_anything_is_sent() -> None:
-    bench = Bench()
-    task = bench.call(timeout_s=0.0)
-    assert bench.ended_at(task) == 0.0
+    harness = WireHarness()
+    task = harness.call(timeout_s=0.0)
+    assert harness.ended_at(task) == 0.0
     assert isinstance(task.exception(), OutcomeUnknown)
 
 
 def test_what_was_sent_is_applied_although_the_caller_crashed() -> None:
-    bench = Bench()
-    task = bench.call()
-    bench.loop.run_until(0.0005)
-    bench.process.crash()
-    bench.loop.run_until(10.0)
-    assert len(bench.applied_at) == 1
+    harness = WireHarness()
+    task = harness.call()
+    harness.loop.run_until(0.0005)
+    harness.process.crash()
+    harness.loop.run_until(10.0)
+    assert len(harness.applied_at) == 1
     assert not task.done()
-    bench.loop.close()
+    harness.loop.close()
 
 
 def test_what_was_sent_is_applied_although_the_caller_was_cancelled() -> None:
-    bench = Bench()
-    task = bench.call()
-    bench.loop.run_until(0.0005)
+    harness = WireHarness()
+    task = harness.call()
+    harness.loop.run_until(0.0005)
     task.cancel()
-    bench.loop.run_until(10.0)
-    assert len(bench.applied_at) == 1
-    assert (task.cancelled(), bench.loop.failures) == (True, [])
+    harness.loop.run_until(10.0)
+    assert len(harness.applied_at) == 1
+    assert (task.cancelled(), harness.loop.failures) == (True, [])
 
 
 def test_a_crash_in_a_call_comes_after_it_was_applied() -> None:
-    bench = Bench()
-    profile = FaultProfile(name="bench", summary="", crash_in_call=1.0)
+    harness = WireHarness()
+    profile = FaultProfile(name="test", summary="", crash_in_call=1.0)
     faults = Faults(Random(1), profile, duration_s=10.0)
-    wire = SimulatedWire(bench.process, WireKind.STORE, faults, Trace(), crash=bench.process.crash)
-    task = bench.process.spawn(wire.call("persist", bench.apply, timeout_s=1.0))
-    bench.loop.run_until(10.0)
-    assert (len(bench.applied_at), bench.process.alive, task.done()) == (1, False, False)
-    bench.loop.close()
+    wire = SimulatedWire(harness.process, WireKind.STORE, faults, Trace(), crash=harness.process.crash)
+    task = harness.process.spawn(wire.call("persist", harness.apply, timeout_s=1.0))
+    harness.loop.run_until(10.0)
+    assert (len(harness.applied_at), harness.process.alive, task.done()) == (1, False, False)
+    harness.loop.close()
 
 
 def test_the_end_of_a_commit_comes_after_its_beginning_and_before_the_answer() -> None:
-    bench, finished = Bench(), list[float]()
-    task = bench.call(finish=lambda: finished.append(bench.loop.time()))
-    ended = bench.ended_at(task)
-    assert bench.applied_at[0] < finished[0] < ended
+    harness, finished = WireHarness(), list[float]()
+    task = harness.call(finish=lambda: finished.append(harness.loop.time()))
+    ended = harness.ended_at(task)
+    assert harness.applied_at[0] < finished[0] < ended
 
 
 def test_what_the_store_refuses_reaches_the_caller_and_the_commit_still_ends() -> None:
-    bench, finished = Bench(), list[str]()
+    harness, finished = WireHarness(), list[str]()
 
     def refuse() -> str:
         raise Conflict("taken")
 
-    call = bench.wire.call("persist", refuse, timeout_s=1.0, finish=lambda: finished.append("yes"))
-    task = bench.process.spawn(call)
-    bench.ended_at(task)
+    call = harness.wire.call("persist", refuse, timeout_s=1.0, finish=lambda: finished.append("yes"))
+    task = harness.process.spawn(call)
+    harness.ended_at(task)
     assert isinstance(task.exception(), Conflict)
     assert finished == ["yes"]
 
 
 def test_deliveries_keep_their_order_whatever_their_delays() -> None:
-    bench, seen = Bench(WireRates(tail=0.5), kind=WireKind.PUSH), list[int]()
+    harness, seen = WireHarness(WireRates(tail=0.5), kind=WireKind.PUSH), list[int]()
     for number in range(50):
-        bench.wire.deliver(lambda number=number: seen.append(number))  # type: ignore[misc]
-    bench.loop.run_until(100.0)
+        harness.wire.deliver(lambda number=number: seen.append(number))  # type: ignore[misc]
+    harness.loop.run_until(100.0)
     assert seen == list(range(50))
 
 
 def test_a_slow_delivery_holds_up_those_behind_it() -> None:
-    bench, arrivals = Bench(WireRates(tail=0.5), kind=WireKind.PUSH), list[float]()
+    harness, arrivals = WireHarness(WireRates(tail=0.5), kind=WireKind.PUSH), list[float]()
     for _ in range(50):
-        bench.wire.deliver(lambda: arrivals.append(bench.loop.time()))
-    bench.loop.run_until(100.0)
+        harness.wire.deliver(lambda: arrivals.append(harness.loop.time()))
+    harness.loop.run_until(100.0)
     assert len(arrivals) == 50
     assert len(set(arrivals)) < 25
 
 
 def test_only_what_may_be_lost_is_lost() -> None:
     for lossy in (True, False):
-        bench, seen = Bench(kind=WireKind.PUSH, push_loss=1.0), list[int]()
-        bench.wire.deliver(lambda seen=seen: seen.append(1), lossy=lossy)  # type: ignore[misc]
-        bench.loop.run_until(1.0)
+        harness, seen = WireHarness(kind=WireKind.PUSH, push_loss=1.0), list[int]()
+        harness.wire.deliver(lambda seen=seen: seen.append(1), lossy=lossy)  # type: ignore[misc]
+        harness.loop.run_until(1.0)
         assert seen == ([] if lossy else [1])
 
 
 def test_nothing_is_delivered_to_the_dead() -> None:
-    bench, seen = Bench(), list[int]()
-    bench.wire.deliver(lambda: seen.append(1))
-    bench.process.crash()
-    bench.loop.run_until(1.0)
+    harness, seen = WireHarness(), list[int]()
+    harness.wire.deliver(lambda: seen.append(1))
+    harness.process.crash()
+    harness.loop.run_until(1.0)
     assert seen == []
 
 
 def test_in_an_outage_no_call_succeeds_and_afterwards_all_do() -> None:
-    bench = Bench()
-    bench.faults.begin_outage(WireKind.STORE, 2.0)
-    task = bench.call()
-    bench.loop.run_until(2.0)
+    harness = WireHarness()
+    harness.faults.begin_outage(WireKind.STORE, 2.0)
+    task = harness.call()
+    harness.loop.run_until(2.0)
     assert isinstance(task.exception(), ServiceUnavailable)
-    task = bench.call()
-    bench.ended_at(task)
+    task = harness.call()
+    harness.ended_at(task)
     assert task.result() == "done"
 
 
 def test_once_faults_have_stopped_everything_works() -> None:
     rates = WireRates(lost_request=0.5, unavailable=0.5, tail=1.0)
-    bench, seen = Bench(rates, kind=WireKind.PUSH, push_loss=1.0), list[int]()
-    bench.faults.begin_outage(WireKind.PUSH, 50.0)
-    bench.faults.stop()
-    task = bench.call()
-    bench.wire.deliver(lambda: seen.append(1), lossy=True)
-    assert bench.ended_at(task) < 0.05
-    bench.loop.run_until(1.0)
-    assert (task.result(), seen, bench.wire.half_way(9), bench.wire.cut(9)) == ("done", [1], [], 9)
-    assert bench.faults.counts == {}
+    harness, seen = WireHarness(rates, kind=WireKind.PUSH, push_loss=1.0), list[int]()
+    harness.faults.begin_outage(WireKind.PUSH, 50.0)
+    harness.faults.stop()
+    task = harness.call()
+    harness.wire.deliver(lambda: seen.append(1), lossy=True)
+    assert harness.ended_at(task) < 0.05
+    harness.loop.run_until(1.0)
+    assert (task.result(), seen, harness.wire.hidden_rows(9), harness.wire.events_kept(9)) == ("done", [1], [], 9)
+    assert harness.faults.counts == {}
 
 
 def test_reads_meet_no_conflicts() -> None:
-    faults = Bench(WireRates(conflict=1.0)).faults
+    faults = WireHarness(WireRates(conflict=1.0)).faults
     assert faults.draw_fault(WireKind.STORE, "read", 0.0) is Fault.THROTTLED
     assert faults.draw_fault(WireKind.STORE, "persist", 0.0) is Fault.CONFLICT
     assert faults.counts == {"throttled": 1, "conflict": 1}
@@ -230,17 +232,17 @@ def test_reads_meet_no_conflicts() -> None:
 def test_pushes_arrive_in_their_order_and_in_runs_of_any_length() -> None:
     lengths: set[int] = set()
     for seed in range(20):
-        bench = Bench(seed=seed)
+        harness = WireHarness(seed=seed)
         arrived: list[Sequence[int]] = []
-        bench.wire.deliver_all(arrived.append, range(6))
-        bench.loop.run_until(100.0)
+        harness.wire.deliver_all(arrived.append, range(6))
+        harness.loop.run_until(100.0)
         assert [each for run in arrived for each in run] == list(range(6))
         lengths.update(map(len, arrived))
     assert {1, 2, 3} <= lengths
 
 
 def test_a_cut_append_loses_at_least_its_last_event() -> None:
-    cuts = {Bench(seed=seed).wire.cut(3) for seed in range(40)}
+    cuts = {WireHarness(seed=seed).wire.events_kept(3) for seed in range(40)}
     assert cuts == {0, 1, 2}
 
 
@@ -269,15 +271,15 @@ def test_the_embedded_worlds_meet_the_same_mixtures_on_a_store_of_whole_sends() 
         mixed, embedded = (Faults(Random(seed), PROFILES[name], duration_s=10.0) for name in ("mixed", "embedded"))
         assert (mixed.profile.summary, mixed.incidents) == (embedded.profile.summary, embedded.incidents)
         assert (mixed.profile.atomic_store, embedded.profile.atomic_store) == (False, True)
-        assert embedded.profile.cut >= 0.05
+        assert embedded.profile.partial_append >= 0.05
 
 
 def test_who_is_dead_or_frozen_decides_nothing_at_the_store() -> None:
-    bench = Bench()
-    heard = [bench.wire.listens()]
-    bench.process.pause()
-    heard.append(bench.wire.listens())
-    bench.process.resume()
-    heard.append(bench.wire.listens())
-    bench.process.crash()
-    assert [*heard, bench.wire.listens()] == [True, False, True, False]
+    harness = WireHarness()
+    heard = [harness.wire.caller_alive()]
+    harness.process.pause()
+    heard.append(harness.wire.caller_alive())
+    harness.process.resume()
+    heard.append(harness.wire.caller_alive())
+    harness.process.crash()
+    assert [*heard, harness.wire.caller_alive()] == [True, False, True, False]

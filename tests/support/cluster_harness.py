@@ -58,7 +58,9 @@ class ClusterHarness(Bench):
         super().__init__(loop)
         self.registry = InProcessRegistry()
         self.channels = InProcessChannels()
-        self.calm = Faults(Random(1), FaultProfile(name="calm", summary="nothing fails", half_way=0.0), duration_s=0.0)
+        self.calm = Faults(
+            Random(1), FaultProfile(name="calm", summary="nothing fails", partial_visibility=0.0), duration_s=0.0
+        )
         self.no_faults = Faults(Random(1), FaultProfile(name="none", summary="nothing ever fails"), duration_s=0.0)
         self.no_faults.stop()
         self.history = WorldHistory(loop, Trace())  # sockets and devices report to one; its findings are not read here

@@ -24,12 +24,12 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The outcome of one call. `before` runs at the store just before the call is applied there.
 
     `request_s` and `response_s` are delays of the two legs, infinite when that leg is lost; a refused call is never
-    applied; `half_way_s` is how long a commit is visible only in part.
+    applied; `partial_s` is how long a commit is visible only in part.
     """
 
     request_s: float = 0.0
     response_s: float = 0.0
-    half_way_s: float = 0.0
+    partial_s: float = 0.0
     refusal: type[SeriatimError] | None = None
     before: Callable[[], None] | None = None
 
@@ -102,15 +102,15 @@ class ScriptedWire(Wire):
         def at_the_store() -> None:
             if outcome.before is not None:
                 outcome.before()
-            respond_after_s = outcome.half_way_s + outcome.response_s
+            respond_after_s = outcome.partial_s + outcome.response_s
             try:
                 result = apply()
             except Exception as error:
                 loop.call_later(respond_after_s, fail, error, context=loop.world.context)
             else:
                 loop.call_later(respond_after_s, succeed, result, context=loop.world.context)
-            if finish is not None and outcome.half_way_s:
-                loop.call_later(outcome.half_way_s, finish, context=loop.world.context)
+            if finish is not None and outcome.partial_s:
+                loop.call_later(outcome.partial_s, finish, context=loop.world.context)
             elif finish is not None:
                 finish()
 
@@ -121,10 +121,10 @@ class ScriptedWire(Wire):
         finally:
             give_up.cancel()
 
-    def half_way(self, count: int) -> Sequence[int]:
+    def hidden_rows(self, count: int) -> Sequence[int]:
         return [index for index in self.hides if index < count]
 
-    def cut(self, count: int) -> int:
+    def events_kept(self, count: int) -> int:
         return min(self.cuts.popleft(), count) if self.cuts else count
 
     def next_outcome(self, operation: str) -> CallOutcome:

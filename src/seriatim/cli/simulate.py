@@ -47,7 +47,7 @@ Exit code: 0 every promise held (with --mutant: every mutant was caught), 1 not,
     "--seeds", metavar="A..B", callback=_seed_range, help="Run these seeds, both ends included.  [default: 1..200]"
 )
 @click.option(
-    "--minutes", metavar="M", type=click.FloatRange(min=0, min_open=True), help="Run fresh seeds for so long."
+    "--minutes", metavar="M", type=click.FloatRange(min=0, min_open=True), help="Run new seeds for this many minutes."
 )
 @click.option("--seed", metavar="N", type=click.IntRange(min=0), help="Run this one seed.")
 @click.option("--trace", is_flag=True, help="With --seed: print every event, a lane per process.")
@@ -56,7 +56,12 @@ Exit code: 0 every promise held (with --mutant: every mutant was caught), 1 not,
     "--profile", metavar="NAME", type=click.Choice(list(PROFILES)), help="What goes wrong, see below.  [default: mixed]"
 )
 @click.option(
-    "--jobs", metavar="N", type=click.IntRange(min=1), default=cores, show_default="one per core", help="Processes."
+    "--jobs",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=cores,
+    show_default="one per core",
+    help="Processes to use.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 @click.option("--world", default=WORLD, hidden=True)
@@ -71,10 +76,10 @@ def simulate(
     as_json: bool,
     world: str,
 ) -> None:
-    """Run the real code in simulated worlds that fail, and check every promise.
+    """Run the real code in simulated worlds with faults, and check every promise.
 
     A seed is a world: its users, its faults, the order in which everything happens. The same seed always gives the
-    same world, so whatever goes wrong once can be replayed, event by event.
+    same world, so every failure can be replayed, event by event.
     """
     if sum(given is not None for given in (seeds, minutes, seed)) > 1:
         raise click.UsageError("choose one of --seeds, --minutes and --seed")

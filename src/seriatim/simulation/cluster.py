@@ -39,7 +39,7 @@ from seriatim.simulation.wire import SimulatedWire
 
 GROUP = "fanout-workers"
 PARTITIONS = {MESSAGES: 3, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
-PIPELINE_ONLY = 0.3  # of the lives of an ingest process whose store could take whole sends in one step
+PIPELINE_ONLY = 0.3  # of the lives of an ingest process whose store offers atomic commits
 SESSION_TIMEOUT_S = 6.0  # until the group notices a dead consumer
 
 

@@ -88,13 +88,13 @@ class SimulatedWire(Wire):
         loop.call_at(answered_at, call.answer, context=self._process.context)
         return await future
 
-    def half_way(self, count: int) -> Sequence[int]:
-        return self._faults.half_way(count)
+    def hidden_rows(self, count: int) -> Sequence[int]:
+        return self._faults.hidden_rows(count)
 
-    def cut(self, count: int) -> int:
-        return self._faults.cut(count)
+    def events_kept(self, count: int) -> int:
+        return self._faults.events_kept(count)
 
-    def listens(self) -> bool:
+    def caller_alive(self) -> bool:
         return self._process.alive and not self._process.paused
 
     def deliver(self, receive: Callable[[], None], *, lossy: bool = False) -> None:

@@ -40,15 +40,15 @@ class Wire:
             if finish is not None:
                 finish()
 
-    def half_way(self, count: int) -> Sequence[int]:
+    def hidden_rows(self, count: int) -> Sequence[int]:
         """Which of `count` rows of a commit stay invisible to queries until its `finish`. Here: none."""
         return ()
 
-    def cut(self, count: int) -> int:
+    def events_kept(self, count: int) -> int:
         """How many of `count` events an append keeps before it fails with `OutcomeUnknown`. Here: all, no failure."""
         return count
 
-    def listens(self) -> bool:
+    def caller_alive(self) -> bool:
         """Whether the process at this end is alive and running, for decisions at the store. Here: yes."""
         return True
 

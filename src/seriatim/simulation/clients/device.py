@@ -77,7 +77,7 @@ class DeviceStore(MemoryClientStore):
 class Device:
     """Connects, sends, stores, reconnects. `dial` opens a link to some gateway; `list_chats` asks the REST edge.
 
-    `power_lost`: the device is dark in the middle of a step; the world turns it off and on again.
+    `power_lost`: called when the device loses power in the middle of a step; the world powers it off and on again.
     """
 
     def __init__(

@@ -95,20 +95,20 @@ class Faults:
     def commit_gap(self) -> float:
         """Seconds between the first and the last row of a commit becoming visible."""
         chance = self._random.random()
-        return 0.001 + (self.profile.half_way_s if self.active else 0.003) * chance * chance
+        return 0.001 + (self.profile.partial_visibility_s if self.active else 0.003) * chance * chance
 
-    def half_way(self, count: int) -> list[int]:
+    def hidden_rows(self, count: int) -> list[int]:
         """Which rows of a commit show late."""
-        if not self.active or not self._happens(self.profile.half_way):
+        if not self.active or not self._happens(self.profile.partial_visibility):
             return []
         hidden = [index for index in range(count) if self._random.random() < 0.5]
         if hidden:
             self.count("half visible commit")
         return hidden
 
-    def cut(self, count: int) -> int:
+    def events_kept(self, count: int) -> int:
         """How many of `count` events an append keeps."""
-        if not self.active or not self._happens(self.profile.cut):
+        if not self.active or not self._happens(self.profile.partial_append):
             return count
         self.count("append cut")
         return int(self._random.random() * count)

@@ -1,7 +1,7 @@
 """The named fault profiles: rates per call, and how often larger things happen.
 
 `mixed` is not a profile but a recipe: each seed draws its own mixture of all the others. `embedded` is the same recipe
-for another system: one ingest process whose store takes whole sends in one step.
+for another system: one ingest process whose store takes a send in one atomic commit.
 """
 
 from collections.abc import Mapping
@@ -94,9 +94,9 @@ class FaultProfile(msgspec.Struct, frozen=True, kw_only=True):
     outages: tuple[WireKind, ...] = ()  # which wires an OUTAGE may take; none named: any
     shuffled: float = 0.3  # chance that this schedule runs ready callbacks in any order
     crash_in_call: float = 0.0  # per call
-    half_way: float = 0.2  # per commit: readers see it half done
-    half_way_s: float = 0.05
-    cut: float = 0.0  # per append: only a prefix of the events arrives
+    partial_visibility: float = 0.2  # per commit: readers see it half done
+    partial_visibility_s: float = 0.05
+    partial_append: float = 0.0  # per append: only a prefix of the events arrives
     push_loss: float = 0.0  # per envelope
     misroute: float = 0.0  # per send: a process that does not own the chat gets it
     tail_s: float = 1.0  # the longest leg
@@ -125,7 +125,7 @@ PROFILES: Mapping[str, FaultProfile] = {
         ),
         FaultProfile(
             name="crashes",
-            summary="processes die between any two steps, freeze, and come back",
+            summary="processes crash between any two steps, freeze, and restart",
             wires=_CALM_WIRES,
             per_minute={IncidentKind.CRASH: 10.0, IncidentKind.PAUSE: 6.0},
             crash_in_call=0.002,
@@ -149,8 +149,8 @@ PROFILES: Mapping[str, FaultProfile] = {
             },
             per_minute={IncidentKind.OUTAGE: 2.0, IncidentKind.UNREADABLE: 6.0},
             outages=(WireKind.STORE,),
-            half_way=0.6,
-            half_way_s=0.3,
+            partial_visibility=0.6,
+            partial_visibility_s=0.3,
             misroute=0.05,
             tail_s=2.0,
         ),
@@ -165,7 +165,7 @@ PROFILES: Mapping[str, FaultProfile] = {
             },
             per_minute={IncidentKind.OUTAGE: 4.0, IncidentKind.REBALANCE: 8.0},
             outages=(WireKind.EVENTS,),
-            cut=0.05,
+            partial_append=0.05,
             tail_s=4.0,
         ),
         FaultProfile(
@@ -187,20 +187,20 @@ PROFILES: Mapping[str, FaultProfile] = {
         ),
         FaultProfile(
             name="members",
-            summary="people join and leave while messages are on their way",
+            summary="users join and leave chats while messages are in flight",
             wires={kind: WireRates(lost_response=0.005, late=0.005, tail=0.05) for kind in WireKind},
             per_minute={IncidentKind.MEMBERSHIP: 40.0, IncidentKind.RECONNECT: 6.0, IncidentKind.WIPE: 1.0},
             tail_s=2.0,
         ),
         FaultProfile(
             name="churn",
-            summary="people come and go all the time, reconnect often, and the store is slow to answer",
+            summary="memberships change all the time, clients reconnect often, and the store is slow to answer",
             wires={**_CALM_WIRES, WireKind.STORE: WireRates(tail=0.15)},
             per_minute={IncidentKind.MEMBERSHIP: 80.0, IncidentKind.RECONNECT: 20.0},
         ),
         FaultProfile(
             name="regret",
-            summary="people come and go, answers are late, clients send again soon, users give up what was refused",
+            summary="memberships change, answers are late, clients send again soon, users discard what was refused",
             wires={
                 **_CALM_WIRES,
                 WireKind.STORE: WireRates(tail=0.1),
@@ -247,15 +247,15 @@ PROFILES: Mapping[str, FaultProfile] = {
         ),
         FaultProfile(
             name="local",
-            summary="one ingest, one chat or one row fails and nothing else, while many write to what depends on it",
+            summary="one ingest process, one chat or one row fails and nothing else, while many clients write to it",
             wires=_CALM_WIRES,
             local=True,
         ),
         FaultProfile(name=MIXED, summary="each seed draws its own mixture of all the others"),
         FaultProfile(
             name=EMBEDDED,
-            summary="as mixed, with one ingest process whose store takes whole sends in one step, or forgets them",
-            cut=0.05,
+            summary="as mixed, with one ingest process whose store takes a send in one atomic commit, and loses some",
+            partial_append=0.05,
             atomic_store=True,
         ),
     )
@@ -265,7 +265,7 @@ _INTENSITIES = (0.25, 0.5, 1.0, 1.0, 2.0)
 _RECIPES = (MIXED, EMBEDDED)
 # No part of any mixture: more of what another profile has, or nothing else beside it.
 _NARROW = ("churn", "local", "regret", "restore")
-_ENTERS = 0.4  # chance of one profile to be part of a mixture
+_MIXED_IN = 0.4  # chance of one profile to be part of a mixture
 _RATE_MAX = 0.2  # of one fault on one wire: beyond this nothing gets done, and nothing is learned
 
 
@@ -275,7 +275,10 @@ def profile_of_seed(profile: FaultProfile, random: Random) -> FaultProfile:
         return profile
     mixed = mixture(random)
     return msgspec.structs.replace(
-        mixed, name=profile.name, cut=max(mixed.cut, profile.cut), atomic_store=profile.atomic_store
+        mixed,
+        name=profile.name,
+        partial_append=max(mixed.partial_append, profile.partial_append),
+        atomic_store=profile.atomic_store,
     )
 
 
@@ -284,7 +287,7 @@ def mixture(random: Random) -> FaultProfile:
     parts = [
         (profile, _INTENSITIES[int(random.random() * len(_INTENSITIES))])
         for profile in PROFILES.values()
-        if profile.name not in (*_RECIPES, *_NARROW) and random.random() < _ENTERS
+        if profile.name not in (*_RECIPES, *_NARROW) and random.random() < _MIXED_IN
     ]
     if not parts:
         parts = [(PROFILES["calm"], 1.0)]
@@ -300,9 +303,9 @@ def mixture(random: Random) -> FaultProfile:
         outages=tuple(kind for kind in WireKind if any(kind in profile.outages for profile in profiles)),
         shuffled=0.3,
         crash_in_call=_rate([(profile.crash_in_call, by) for profile, by in parts]),
-        half_way=max(profile.half_way for profile in profiles),
-        half_way_s=max(profile.half_way_s for profile in profiles),
-        cut=_rate([(profile.cut, by) for profile, by in parts]),
+        partial_visibility=max(profile.partial_visibility for profile in profiles),
+        partial_visibility_s=max(profile.partial_visibility_s for profile in profiles),
+        partial_append=_rate([(profile.partial_append, by) for profile, by in parts]),
         push_loss=_rate([(profile.push_loss, by) for profile, by in parts]),
         misroute=_rate([(profile.misroute, by) for profile, by in parts]),
         power_loss=_rate([(profile.power_loss, by) for profile, by in parts]),

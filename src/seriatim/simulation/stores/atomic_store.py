@@ -66,13 +66,13 @@ class MemoryAtomicStore(AtomicStore):
 
     def _apply(self, request: "_Request") -> Sequence[str]:
         """The chats whose counters it wrote. Its process decides, so it must still be there and waiting."""
-        if request.answered or not self._wire.listens():
+        if request.answered or not self._wire.caller_alive():
             raise OutcomeUnknown("transaction: the process that asked for it is gone")
         request.transaction = transaction = MemoryAtomicTransaction(self._store)
         request.start(transaction)
         if transaction.done is None:
             return []
-        if not self._wire.cut(1):
+        if not self._wire.events_kept(1):
             raise OutcomeUnknown("transaction: decided, and not written")
         transaction.write(self._broker, self._now_ms())
         return list(transaction.counters)

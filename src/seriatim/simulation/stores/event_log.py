@@ -157,7 +157,7 @@ class MemoryEventWriter:
         await self._wire.call("append", partial(self._apply, partition, tuple(events)), timeout_s=timeout_s)
 
     def _apply(self, partition: Partition, events: Sequence[Event]) -> None:
-        kept = self._wire.cut(len(events))
+        kept = self._wire.events_kept(len(events))
         rows = [(event.key.encode(), event.value, event.headers) for event in events[:kept]]
         self._broker.append(partition, rows, self._now_ms())
         if kept < len(events):

@@ -142,7 +142,9 @@ class MemoryMessageLog(MemoryDeliveryState, MessageLog, CounterRepair):
             store.remember_commit(token, msgspec.structs.replace(commit, written=not causes))
             if causes:
                 return Cancelled(tuple(causes))
-            hidden.extend(commit.entries[index].message.sequence for index in self._wire.half_way(len(commit.entries)))
+            hidden.extend(
+                commit.entries[index].message.sequence for index in self._wire.hidden_rows(len(commit.entries))
+            )
             store.slots(chat_id).hide(hidden)
             for entry in commit.entries:
                 store.keys[chat_id, entry.message.client_message_id] = rules.key_of(entry)
