@@ -1,4 +1,4 @@
-"""The REST edge: sign-in, people, chats, members, history, delivery state.
+"""REST: sign-in, users, chats, members, history, delivery state. `app` builds it; each resource has a module.
 
-It checks who may do what before it asks a store, whose conditions check it again; durable order is decided elsewhere.
+A resource checks what the caller may do before it calls a store, whose conditions check it again.
 """

@@ -1,6 +1,6 @@
-"""Who may come in: the current members of a chat, asked of the authority on every call.
+"""Which callers may use a chat: its members, read from the catalog on every request.
 
-Whoever is refused learns whether there is such a chat, and nothing else about it.
+A caller who is refused learns whether the chat exists, and nothing else about it.
 """
 
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ class ChatAccess:
             raise await self._refusal(chat_id) from None
 
     async def _refusal(self, chat_id: str) -> Refused:
-        """The authority does not tell outsiders apart from strangers; REST clients are told."""
+        """The catalog does not say whether the chat exists; REST clients get 404 or 403."""
         if await self._catalog.chat(chat_id, timeout_s=limits.API_TIMEOUT_S) is None:
             return NotFound("there is no such chat")
         return NotAMember("you are not a member of this chat; ask its owner or an admin to add you")

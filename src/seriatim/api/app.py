@@ -145,7 +145,7 @@ def build_app(
         [(BASE + each.path, each) for each in api] + [(each.path, each) for each in health_routes(health)]
     )
     pages = document_routes(documents(document, BASE, docs or {}))
-    # "/api/v1" itself stands for "/api/v1/".
+    # "/api/v1" answers as "/api/v1/" does.
     mounted = [(prefix, each) for prefix in (BASE, ALIAS) for each in capability_routes(health)]
     mounted += [(prefix + each.path, each) for prefix in (BASE, ALIAS) for each in api]
     mounted += [(each.path, each) for each in (*health_routes(health), *pages)]

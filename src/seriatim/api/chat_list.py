@@ -1,7 +1,7 @@
 """The caller's chats, newest activity first (docs/spec/rest.md#the-list-of-chats).
 
 Best effort: a chat that wakes up moves to the front. No index is sorted by activity, so all of the caller's chats are
-looked at, a few at a time, and sorted here.
+read, a few at a time, and sorted here.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Chats over REST: create, look at, rename, mute. Membership changes are in `members`."""
+"""Chats over REST: create, show, rename, mute. Membership changes are in `members`."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -209,8 +209,8 @@ def routes(chats: ChatResource) -> Sequence[Route]:
             summary="Create a chat",
             description=(
                 "A pair of users has one direct chat: if it exists, it is the answer, with status 200. "
-                "Groups are made anew each time, unless the Idempotency-Key is the same. "
-                f"Nobody is in more than {limits.CHATS_PER_USER_MAX} chats."
+                "A group is made each time, unless the Idempotency-Key is the same. "
+                f"A user is in at most {limits.CHATS_PER_USER_MAX} chats."
             ),
             tag="chats",
             body=_NewChatBody,

@@ -1,4 +1,4 @@
-"""How far everybody is: the caller's own watermarks, and who of a chat has received a message.
+"""Watermarks over REST: the caller's own, and which members of a chat have received a message.
 
 A watermark is per user, never falls, and never passes the newest message (docs/spec/websocket.md#acks-and-watermarks).
 """
@@ -123,7 +123,7 @@ class DeliveryResource:
             wanted = [membership.chat_id for membership in mine]
 
         async def newest(chat_id: str) -> int | None:
-            """None for a chat of others, or of nobody: it is left out."""
+            """None for a chat that does not exist, or that the caller is not a member of: it is left out."""
             if await self._catalog.membership(chat_id, caller, timeout_s=limits.API_TIMEOUT_S) is None:
                 return None
             return await self._newest(chat_id)
@@ -139,7 +139,7 @@ class DeliveryResource:
             newest = await self._newest(chat_id)
             if sequence > newest:
                 raise Unprocessable(
-                    "nobody wrote that yet; acknowledge only what you received",
+                    "no message has this sequence yet; acknowledge only what you received",
                     details={"reason": "invalid_sequence", "current_sequence": newest},
                 )
             await self._durability.acknowledge(caller, chat_id, sequence=sequence, timeout_s=limits.API_TIMEOUT_S)
@@ -205,7 +205,7 @@ _ENDPOINT = "delivery-status"
 
 
 def check_chat_ids(text: str | None) -> list[str] | None:
-    """Each id once. What cannot be an id cannot be a chat of the caller's, and is left out like any other stranger."""
+    """Each id once. Text that is no id names no chat of the caller, and is left out."""
     if text is None:
         return None
     ids = list(dict.fromkeys(text.split(",")))

@@ -12,13 +12,13 @@ class DisplayNames:
         self._accounts = accounts
 
     async def of(self, user_ids: Iterable[str]) -> Mapping[str, str | None]:
-        """The display name of each; None for who has none, or is unknown."""
+        """The display name of each; None for a user without one, and for an unknown id."""
         wanted = list(dict.fromkeys(user_ids))
         found = await self._users(wanted)
         return {each: found[each].display_name if each in found else None for each in wanted}
 
     async def missing(self, user_ids: Sequence[str]) -> Sequence[str]:
-        """Whoever of them does not exist, in the order given."""
+        """The ids that no user has, in the order given."""
         found = await self._users(user_ids)
         return [each for each in user_ids if each not in found]
 

@@ -1,7 +1,7 @@
-"""One message by its id or sequence, and what stands around a sequence (docs/spec/rest.md#one-message).
+"""One message by its id or sequence, and the messages around a sequence (docs/spec/rest.md#one-message).
 
-No index leads from an id to its place. But an id holds the time of its birth, and the order of a chat is nearly the
-order of time: so the place is found by halving, and the message by looking at everything of about that time.
+No index leads from an id to its place. But an id holds the time when it was made, and the order of a chat is nearly the
+order of time: so the place is found by bisection, and the message among those of about that time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -144,7 +144,7 @@ def routes(find: MessageLookupResource) -> Sequence[Route]:
             method="GET",
             path="/chats/{chat_id}/messages/around/{sequence}",
             handler=find.around,
-            summary="What stands around a message",
+            summary="The messages around a sequence",
             tag="messages",
             query=AroundQuery,
             answers={200: MessagesAround},

@@ -1,4 +1,4 @@
-"""Is it alive, is it ready, what can it do: the questions of load balancers and new clients. Nobody signs in here."""
+"""Liveness, readiness and capabilities, for load balancers and new clients. These routes take no token."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any

@@ -194,7 +194,7 @@ class MemberResource:
 
     async def _add(self, chat_id: str, user_id: str, role: Role, caller: str, resumed: bool) -> Membership:
         async with self._access.require_member(chat_id, caller) as mine:
-            # Who may not add anybody does not learn who exists: so role and kind are checked here, too.
+            # A caller who may not add members must not learn which users exist: so role and kind are checked first.
             chat = await self._catalog.chat(chat_id, timeout_s=limits.API_TIMEOUT_S)
             if chat is None:
                 raise NotFound("there is no such chat")

@@ -1,4 +1,4 @@
-"""Users over REST: oneself, others by id, and which phone numbers of an address book belong to somebody."""
+"""Users over REST: the caller, others by id, and which phone numbers of an address book belong to users."""
 
 import asyncio
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ def routes(service: "UserResource") -> Sequence[Route]:
             method="GET",
             path="/users/{user_id}",
             handler=service.get,
-            summary="Look at a user",
+            summary="One user",
             tag="users",
             answers={200: UserProfile},
             errors=(NotFound,),
@@ -100,7 +100,7 @@ def routes(service: "UserResource") -> Sequence[Route]:
             path="/users/lookup",
             handler=service.lookup,
             summary="Find users by phone number",
-            description="Every lookup is written down, and takes about a quarter of a second.",
+            description="Every lookup is in the audit log, and takes about a quarter of a second.",
             tag="users",
             body=PhoneLookup,
             answers={200: PhoneLookupResult},
@@ -131,7 +131,7 @@ class UserResource:
         )
 
     async def lookup(self, request: ApiRequest[PhoneLookup, Any]) -> ApiResponse:
-        """Takes the same time whoever is found, so that its time tells nothing."""
+        """Takes the same time however many users are found, so that its duration reveals nothing."""
         numbers = [check_phone(each) for each in dict.fromkeys(request.body.phone_numbers)]
         await request.spend(Bucket(name=f"rl:lookup:{request.caller_id}", limit=limits.LOOKUPS_MAX, window_s=60))
         await request.spend(

@@ -29,15 +29,15 @@ _EPILOG = "Exit code: 0 every invariant holds, 1 one is violated, 2 the data cou
     type=click.FloatRange(min=0),
     default=limits.CHECK_RECHECK_S,
     show_default=True,
-    help="What looks wrong is looked at again after so long: a write in flight is no violation.",
+    help="What seems wrong is read again after so long: a write in flight is no violation.",
 )
 @click.option("--tests", is_flag=True, help="Also list the invariants that rows cannot show, and the tests that do.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
 def check(file: Path | None, recheck_seconds: float, tests: bool, as_json: bool, **flags: str | None) -> None:
-    """Look at every row that is stored, and check the invariants that rows can show.
+    """Read every stored row, and check the invariants that rows can show.
 
-    It looks where the servers store, given the same settings: into the data folder, or at the tables of --store and
-    the topics of --events. Without --events only the tables are looked at.
+    Give the settings of the servers: the data folder, or the tables of --store and the topics of --events. Without
+    --events only the tables are read.
 
     Nothing is changed, and it may run while servers work: they go on undisturbed. Of a large deployment it reads all
     that is there, which takes its time and the store's capacity.
@@ -68,7 +68,7 @@ def _look(settings: Settings, recheck_s: float, progress: Progress) -> CheckRepo
 
 
 def _places(settings: Settings) -> dict[str, str]:
-    """Where was looked, by setting."""
+    """What was checked, by setting."""
     if settings.store == EMBEDDED:
         return {"data": str(settings.data_folder)}
     return {name: format_value(at) for name in ("store", "events") if (at := getattr(settings, name)) != EMBEDDED}

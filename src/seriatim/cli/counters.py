@@ -20,22 +20,22 @@ def counters() -> None:
     """Rebuild the counter of a chat that has lost it."""
 
 
-@counters.command(epilog="Exit code: 0 done, 2 refused: then a line says why, and no number was given out anew.")
+@counters.command(epilog="Exit code: 0 done, 2 refused: then a line says why, and nothing was changed.")
 @click.option("--chat", "chat_id", required=True, metavar="ID", help="The chat that is halted. The log names it.")
 @click.option(
     "--margin",
     type=click.IntRange(min=0, max=MARGIN_MAX),
     default=0,
     show_default=True,
-    help="Numbers to skip above the highest that anybody has seen.",
+    help="Numbers to skip above the highest that any client has seen.",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 @settings_options(only=("data", "store", "events"))
 def repair(chat_id: str, margin: int, dry_run: bool, as_json: bool, file: Path | None, **flags: str | None) -> None:
-    """Make a missing counter anew, above every stored slot, published event and watermark of the chat.
+    """Rebuild a missing counter, above every stored slot, published event and watermark of the chat.
 
-    Refused while the counter exists, or while the chat is still written to: it looks for ten seconds. Servers may go
+    Refused while the counter exists, or while the chat is still written to: it watches for ten seconds. Servers may go
     on; the one on a data folder does the work itself. Of a deployment on DynamoDB give --store and --events as its
     servers have them, and the rights of an operator.
     """

@@ -1,4 +1,4 @@
-"""`seriatim data`: a look inside the data folder, and room on its disk."""
+"""`seriatim data`: show, measure and compact a data folder."""
 
 import textwrap
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ Examples:
 
 @click.group()
 def data() -> None:
-    """Look into the data folder, also while the server runs, and make room on its disk."""
+    """Show and measure what a data folder holds, also while the server runs; compact it."""
 
 
 @data.command(epilog=_SHOW_EPILOG)

@@ -53,7 +53,7 @@ def list_keys(as_json: bool, file: Path | None, **flags: str | None) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 @settings_options(only=("data", "keys"))
 def rotate(out: Path | None, as_json: bool, file: Path | None, **flags: str | None) -> None:
-    """Make a new signing key. Older ones go on verifying, so nobody is signed out.
+    """Make a new signing key. Older ones go on verifying, so no user is signed out.
 
     On one machine the server takes it up by itself within minutes. Where several processes have key folders of their
     own, the order matters, or tokens are refused: use --out, bring NAME.pub.pem to every gateway and REST process,
@@ -106,7 +106,7 @@ def _rows(folder: KeyFolder, signing: str | None) -> list[dict[str, object]]:
 
 
 def _is_spent(kid: str, newest_first: Sequence[str], private: Sequence[str]) -> str:
-    """Whether a younger key signs for so long that no token of this one lives. Names that are no times do not tell."""
+    """Whether a younger key signs for so long that no token of this one lives. Unknown if its name is no time."""
     younger = [each for each in newest_first if each > kid and each in private]
     if not younger:
         return "no"

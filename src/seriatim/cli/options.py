@@ -1,4 +1,4 @@
-"""Settings as options of a command: every setting is a flag, and every mistake in any source is told at once."""
+"""Settings as options of a command: every setting is a flag, and all mistakes of all sources are reported together."""
 
 import os
 import sys

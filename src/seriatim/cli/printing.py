@@ -34,7 +34,7 @@ def print_json(answer: object) -> None:
 
 @contextmanager
 def quiet_pipe() -> Iterator[None]:
-    """Whoever reads only the beginning has read enough: no traceback, and the exit code stays what it would be."""
+    """A reader may stop early (`| head`): no traceback, and the exit code stays what it would be."""
     try:
         yield
         sys.stdout.flush()

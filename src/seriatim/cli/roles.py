@@ -16,7 +16,7 @@ _EVENTS = ("events", "events_fragile_in_prod")
 
 
 def start(file: Path | None, flags: dict[str, str | None]) -> None:
-    """Serves until told to stop; ends the program."""
+    """Serves until a signal; ends the program."""
     loaded = load_or_exit(file, flags)
     # After the settings: a mistake there need not wait for these imports.
     from seriatim.runtime.server.lifecycle import StartupError
@@ -39,9 +39,9 @@ def gateway(file: Path | None, **flags: str | None) -> None:
     """Hold the WebSockets of clients. Start as many as there are clients for.
 
     Needs Redis, the public keys of the REST processes, and at least one ingest process. Knows neither the store nor
-    the event log. At the end every client is told to connect elsewhere.
+    the event log. At the end every client is asked to connect elsewhere.
 
-    Exit code: 0 stopped as told, 1 a part of it died, 2 it could not start.
+    Exit code: 0 stopped by a signal, 1 a part of it died, 2 it could not start.
     """
     start(file, {**flags, "roles": "gateway"})
 
@@ -54,7 +54,7 @@ def ingest(file: Path | None, **flags: str | None) -> None:
     Needs DynamoDB and Kafka. Gateways find it at the address of --rpc. At the end they are asked to go elsewhere, and
     what was taken is stored.
 
-    Exit code: 0 stopped as told, 1 a part of it died, 2 it could not start.
+    Exit code: 0 stopped by a signal, 1 a part of it died, 2 it could not start.
     """
     start(file, {**flags, "roles": "ingest"})
 
@@ -67,7 +67,7 @@ def fanout(file: Path | None, **flags: str | None) -> None:
     Needs Kafka, Redis, and the members of chats from DynamoDB, where it writes nothing. At the end it leaves its group,
     and the others take over.
 
-    Exit code: 0 stopped as told, 1 a part of it died, 2 it could not start.
+    Exit code: 0 stopped by a signal, 1 a part of it died, 2 it could not start.
     """
     start(file, {**flags, "roles": "fanout"})
 
@@ -86,6 +86,6 @@ def api(file: Path | None, **flags: str | None) -> None:
     Needs DynamoDB, Kafka, Redis and at least one ingest process. Makes the signing keys if there are none. At the end
     requests under way are finished.
 
-    Exit code: 0 stopped as told, 1 a part of it died, 2 it could not start.
+    Exit code: 0 stopped by a signal, 1 a part of it died, 2 it could not start.
     """
     start(file, {**flags, "roles": "api"})

@@ -15,9 +15,9 @@ def serve(file: Path | None, **flags: str | None) -> None:
 
     With --store, --events and --directory the same on DynamoDB, Kafka and Redis, and with --roles only some of it.
 
-    Stops on SIGTERM or Ctrl-C after telling every client; a second one ends at once. Nothing acknowledged is lost
-    either way.
+    Stops on SIGTERM or Ctrl-C after every client was asked to reconnect; a second one ends at once. Nothing
+    acknowledged is lost either way.
 
-    Exit code: 0 stopped as told, 1 a part of the server died, 2 it could not start.
+    Exit code: 0 stopped by a signal, 1 a part of the server died, 2 it could not start.
     """
     start(file, flags)

@@ -94,7 +94,7 @@ def simulate(
         sys.exit(_one(screen, seed, profile, mutants[0] if mutants else None, trace, world))
     chosen: Iterable[int] | None = seeds if seed is None else range(seed, seed + 1)
     if minutes is not None:
-        # Another start for each run, so that every minute spent looks at worlds that nobody has seen.
+        # Another start for each run, so that every minute runs seeds that were never run before.
         chosen = itertools.count(int(time.time()) * 1000)
     seconds = None if minutes is None else minutes * 60
     if mutants:

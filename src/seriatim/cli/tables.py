@@ -72,7 +72,7 @@ def verify(url: str | None, region: str | None, prefix: str, as_json: bool) -> N
     async def work(control: TableControl, clock: Clock) -> list[TableDifference]:
         return list(await verify_tables(control, prefix=prefix))
 
-    _finish(_run(work, url, region), {}, f"{len(TABLES)} tables looked at", as_json=as_json)
+    _finish(_run(work, url, region), {}, f"{len(TABLES)} tables compared", as_json=as_json)
 
 
 def _run(work: Callable[[TableControl, Clock], Awaitable[T]], url: str | None, region: str | None) -> T:

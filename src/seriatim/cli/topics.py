@@ -85,7 +85,7 @@ def verify(url: str, profile: str, as_json: bool) -> None:
     async def work(control: TopicControl, prefix: str) -> list[TopicDifference]:
         return list(await verify_topics(control, PROFILES[profile], prefix=prefix))
 
-    _finish(_run(work, url), {}, f"{len(PARTITIONS)} topics looked at", as_json=as_json)
+    _finish(_run(work, url), {}, f"{len(PARTITIONS)} topics compared", as_json=as_json)
 
 
 def _run(work: Callable[[TopicControl, str], Awaitable[T]], url: str) -> T:

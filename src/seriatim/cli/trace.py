@@ -1,4 +1,4 @@
-"""`seriatim trace`: where is a message? For whoever was woken because somebody misses one."""
+"""`seriatim trace`: where is a message? For an operator whose user misses one."""
 
 import sys
 from pathlib import Path
@@ -16,7 +16,7 @@ from seriatim.runtime.tools.data_folder import InspectionError
 NOT_ARRIVED = 1  # exit code
 
 _EPILOG = """\b
-Exit code: 0 the servers have done all that they can for it, 1 it stopped on its way, 2 nobody could look.
+Exit code: 0 the servers have done all that they can for it, 1 it stopped on its way, 2 the stores could not be read.
 
 \b
 Examples:

@@ -60,7 +60,7 @@ def add(phone: str, name: str, token: bool, as_json: bool, file: Path | None, **
 
 def _add(settings: Settings, request: AddUserRequest) -> AddUserResponse:
     if settings.is_distributed:
-        # Everything that makes users, in a process that serves nobody.
+        # In a process with the engines of REST that serves no clients.
         return _add_directly(
             msgspec.structs.replace(settings, roles=(ProcessRole.INGEST, ProcessRole.API), ingest=()), request
         )

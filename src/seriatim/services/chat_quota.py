@@ -17,7 +17,7 @@ class ChatQuota:
         self._catalog = catalog
 
     async def check(self, chat_id: str, user_ids: Sequence[str]) -> None:
-        """Raises `InvalidOperation` if one of them has no room for this chat. Who is in it already needs none."""
+        """Raises `InvalidOperation` if one of them has no room for this chat. A member of it needs none."""
         chats = await self._chats(user_ids)
         full = [
             user_id
@@ -26,7 +26,7 @@ class ChatQuota:
         ]
         if full:
             raise InvalidOperation(
-                f"nobody is in more than {limits.CHATS_PER_USER_MAX} chats, and these users are: leave some first",
+                f"a user is in at most {limits.CHATS_PER_USER_MAX} chats, and these users are in that many: leave some",
                 details={"reason": "too_many_chats", "max_chats_per_user": limits.CHATS_PER_USER_MAX, "user_ids": full},
             )
 

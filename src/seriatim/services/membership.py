@@ -1,6 +1,6 @@
-"""Changes of membership as the REST edge makes them: commit first, then tell the event log, then drop the cache.
+"""Changes of membership: commit first, then publish the event, then drop the cached member list.
 
-A change that is committed stays, even if nobody can be told: the versioned cache keeps routing right anyway.
+A committed change stays, even if its event cannot be published: the versioned cache keeps routing right anyway.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ class MembershipObserver:
     """Does nothing; override what you want to see."""
 
     def event_not_published(self, chat_id: str) -> None:
-        """SEV-2: a change is committed, and the event log could not be told."""
+        """SEV-2: a change is committed, and its event could not be published."""
 
 
 class MembershipService:
-    """Creates chats, adds, removes, lets go, promotes. The catalog's conditions decide; this tells the others."""
+    """Creates chats; adds, removes and promotes members. The catalog's conditions decide; this publishes the event."""
 
     def __init__(
         self,
@@ -55,8 +55,8 @@ class MembershipService:
         self._observe = observe or MembershipObserver()
 
     async def create_group(self, chat: Chat, member_ids: Sequence[str], *, resumed: bool = False) -> None:
-        """`resumed`: an earlier attempt may have got this far, and this chat id is nobody else's. So a taken id counts
-        as created, and is told of again.
+        """`resumed`: an earlier attempt may have got this far, and no other request has this chat id. So a taken id
+        counts as created, and is published again.
         """
         try:
             await self._catalog.create_group(
@@ -68,7 +68,7 @@ class MembershipService:
         await self._created(chat, (chat.created_by, *member_ids))
 
     async def create_direct(self, chat: Chat, other_id: str) -> str:
-        """The id of the pair's chat. Only a chat that is new is told of; a resumed creation finds its own, again."""
+        """The id of the pair's chat. Only a new chat is published; a resumed creation finds its own again."""
         nameless = msgspec.structs.replace(chat, name=None)
         chat_id = await self._catalog.create_direct(
             nameless, other_id, now_ms=self._clock.now_ms(), timeout_s=limits.STORE_TIMEOUT_S
@@ -78,7 +78,7 @@ class MembershipService:
         return chat_id
 
     async def rename(self, chat_id: str, name: str | None, *, by: str) -> Chat:
-        """Nobody is told: who wants to know the name asks for the chat."""
+        """Publishes no event: clients read the name with the chat."""
         return await self._catalog.rename(
             chat_id, name, by=by, now_ms=self._clock.now_ms(), timeout_s=limits.STORE_TIMEOUT_S
         )
@@ -111,7 +111,7 @@ class MembershipService:
         return change.membership
 
     async def _created(self, chat: Chat, members: tuple[str, ...]) -> None:
-        """The event's id follows from the chat's, so that a creation told of twice is recognised."""
+        """The event's id follows from the chat's, so that a creation that is published twice is recognised."""
         value = chat_created(
             msgspec.structs.replace(chat, member_count=len(members)),
             event_id=EVENT + chat.chat_id.removeprefix(CHAT),
@@ -120,7 +120,7 @@ class MembershipService:
             trace_id="",
             event_time=iso(self._clock.now_ms()),
         )
-        await self._tell(CHATS, Event(key=chat.chat_id, value=value, headers=headers(ChatCreated, "")))
+        await self._publish(CHATS, Event(key=chat.chat_id, value=value, headers=headers(ChatCreated, "")))
 
     async def _changed(self, change: Change, kind: ChangeType, by: str) -> None:
         now, membership = iso(self._clock.now_ms()), change.membership
@@ -138,10 +138,10 @@ class MembershipService:
             event_time=now,
         )
         event = Event(key=membership.chat_id, value=value, headers=headers(MembershipChanged, ""))
-        if not await self._tell(MEMBERSHIPS, event):
+        if not await self._publish(MEMBERSHIPS, event):
             await self._forget_members(membership.chat_id)
 
-    async def _tell(self, topic: str, event: Event) -> bool:
+    async def _publish(self, topic: str, event: Event) -> bool:
         """Tries a few times. A failure is the operator's, not the caller's: the change is committed."""
         for pause_s in (*limits.LIFECYCLE_PAUSES_S, None):
             try:

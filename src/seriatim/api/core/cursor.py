@@ -1,4 +1,4 @@
-"""Page cursors: opaque, versioned, and of use only to whom and where they were given.
+"""Page cursors: opaque, versioned, and valid only for the caller and the endpoint they were made for.
 
 What a cursor remembers can be read by its owner but not changed: the tag covers it, the endpoint and the scope.
 """
@@ -24,12 +24,12 @@ class CursorCodec:
         self._secrets = secrets
 
     def encode(self, endpoint: str, scope: str, state: msgspec.Struct) -> str:
-        """`scope` is whoever and whatever the page belongs to, such as a user or a chat."""
+        """`scope` names what the page belongs to, such as a user and a chat."""
         payload = msgspec.json.encode(_CursorPayload(v=VERSION, at=state))
         return f"{_text(payload)}.{_text(self._tag(endpoint, scope, payload))}"
 
     def decode(self, text: str, endpoint: str, scope: str, kind: type[S]) -> S:
-        """What `make` was given. Raises `BadRequest` for a cursor that is not ours, or belongs elsewhere."""
+        """The `state` that `encode` was given. Raises `BadRequest` for one of another endpoint, scope or server."""
         if len(text) > limits.CURSOR_CHARS_MAX or (match := _SHAPE.fullmatch(text)) is None:
             raise _invalid()
         payload, tag = _bytes(match[1]), _bytes(match[2])

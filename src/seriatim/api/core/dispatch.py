@@ -1,7 +1,7 @@
-"""The frame of every request: who asks, how often, what exactly; then the handler; then one shape of answer.
+"""What every request passes: authentication, rate limit, parsing, its handler, one shape of response.
 
-The order is docs/spec/rest.md#order-of-checks: authenticate, rate limit, validate, handle. Whatever happens, something
-is answered.
+The order is docs/spec/rest.md#order-of-checks: authenticate, rate limit, validate, handle. Every request gets a
+response.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
@@ -137,7 +137,7 @@ class RequestPipeline:
         raise MethodNotAllowed(f"this path takes {allowed}", details={"allowed": allowed})
 
     async def _admit(self, context: "_RequestContext", route: Route) -> Claims | None:
-        """Whoever has no valid token is counted by address, also when that is the reason for the refusal."""
+        """A request without a valid token is counted by its address, also when that is why it is refused."""
         if route.access is Access.UNMETERED:
             return None
         if route.access is Access.PUBLIC:
@@ -179,7 +179,7 @@ class RequestPipeline:
             spend=context.meter.spend,
         )
 
-    # --- other origins: nobody, unless listed --------------------------------------------------------------------
+    # --- CORS: only the origins that are listed ---------------------------------------------------------------------
 
     def _allowed_origin(self, context: "_RequestContext") -> str | None:
         origin = context.headers.get("origin")

@@ -1,6 +1,6 @@
 """Errors on the wire: `{"error": {code, message, details?, request_id}}`, and the headers that go with a status.
 
-What is not a `SeriatimError` is a bug of ours and says nothing but that.
+Any other exception is a bug: the body says INTERNAL_ERROR and nothing about it.
 """
 
 import math

@@ -71,14 +71,14 @@ REQUEST_HEADERS: Mapping[str, Json] = {
         "name": "X-Request-ID",
         "in": "header",
         "required": False,
-        "description": "A UUID (version 4) to recognise this request by; anything else is replaced by one of ours.",
+        "description": "A UUID (version 4) to recognise this request by; anything else is replaced by a new one.",
         "schema": {"type": "string"},
     },
 }
 
 
 def path_parameter(name: str) -> Json:
-    """What stands in the braces of a path: an id, or a place in a chat."""
+    """The parameter in the braces of a path: an id, or a sequence in a chat."""
     schema = _SEQUENCE_SCHEMA if name == "sequence" else _ID_SCHEMA
     return {"name": name, "in": "path", "required": True, "schema": schema}
 
@@ -91,7 +91,7 @@ HEADERS: Mapping[str, Json] = {
     "X-Request-ID": _header("Yours, or one that we made.", {"type": "string", "pattern": _UUID4}, required=True),
     "X-RateLimit-Limit": _header("Of the tightest limit that applied.", {"type": "integer"}, required=True),
     "X-RateLimit-Remaining": _header("How many requests are left of it.", {"type": "integer"}, required=True),
-    "X-RateLimit-Reset": _header("When it begins anew, in Unix seconds.", {"type": "integer"}, required=True),
+    "X-RateLimit-Reset": _header("When its window ends, in Unix seconds.", {"type": "integer"}, required=True),
     "Retry-After": _header("Seconds to wait.", {"type": "integer", "minimum": 1}, required=True),
     "WWW-Authenticate": _header("How to sign in.", {"type": "string"}, required=True),
     "Allow": _header("The methods this path takes.", {"type": "string"}, required=True),

@@ -30,7 +30,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class Disconnected(Exception):
-    """The caller is gone: there is nobody to answer."""
+    """The client closed the connection before its request was complete."""
 
 
 # --- headers, path, query --------------------------------------------------------------------------------------------

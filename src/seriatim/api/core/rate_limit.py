@@ -13,7 +13,7 @@ from seriatim.ports.quotas import Quotas, Tally
 
 
 class Bucket(msgspec.Struct, frozen=True, kw_only=True):
-    """At most `limit` per `window_s`. `closed`: refuses when nobody can count.
+    """At most `limit` per `window_s`. `fail_closed`: refuses when the counters do not answer.
 
     `lockout` names a lock that closes with the last permitted try and stays shut for `LOCKOUT_S`.
     """

@@ -25,17 +25,17 @@ NOTHING = Nothing()
 
 
 class Access(Enum):
-    PUBLIC = "public"  # no token; a token that is sent is not looked at
+    PUBLIC = "public"  # no token; a token that is sent is ignored
     SIGNED_IN = "signed_in"
     UNMETERED = "unmetered"  # public, and never refused for being asked too often
 
 
 async def _count_nothing(bucket: Bucket) -> None:
-    """Counts nothing: what a handler gets that is called without the edge."""
+    """Counts nothing: for handlers that are called without the request pipeline."""
 
 
 class ApiRequest(msgspec.Struct, Generic[B, Q], frozen=True, kw_only=True):
-    """One request, parsed and checked. `path` holds what stood in the braces of the route's path.
+    """One request, parsed and checked. `path` holds the values of the parameters in the route's path.
 
     `claims` is None exactly on public routes; handlers of the others ask for `caller_id`. `idempotency_key` and
     `device_id` are lower-case UUIDv4 or None; `query_given` names the parameters that were really sent. `spend` counts

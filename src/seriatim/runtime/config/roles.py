@@ -1,4 +1,4 @@
-"""What a process can be: each role is a plane, or the REST edge. One process may have several, and by default all."""
+"""What a process can be: each role is a plane, or REST. One process may have several, and by default all."""
 
 from enum import StrEnum
 

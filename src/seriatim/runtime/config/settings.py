@@ -33,7 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["dev", "test", "prod"],
         _about(
             "What the server is for. `dev` prints one-time codes to the console; in `test` every code is 000000, and "
-            "the limits on REST, codes and connections are lifted; `prod` wants a real sender of codes."
+            "the limits on REST, codes and connections are off; `prod` wants a real sender of codes."
         ),
     ] = "dev"
     host: Annotated[
@@ -116,7 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "127.0.0.1:8082"
     rpc_token: Annotated[
         str,
-        _about("A word that all processes of a deployment share. Strangers without it are refused.", secret=True),
+        _about("A secret that all processes of a deployment share. Calls without it are refused.", secret=True),
     ] = ""
     rpc_tls_cert: Annotated[
         str, _about("PEM file with this process's certificate towards the others. Empty: no TLS between processes.")
@@ -129,7 +129,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["log"], _about("How one-time codes reach people. `log` prints them to the console of the server.")
     ] = "log"
     otp_log_in_prod: Annotated[
-        bool, _about("Allows `otp_sender` `log` in `prod`: whoever reads the console can then sign in as anybody.")
+        bool, _about("Allows `otp_sender` `log` in `prod`: a reader of the console can then sign in as any user.")
     ] = False
     refresh_reuse_leeway_seconds: Annotated[
         int,
@@ -163,7 +163,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def rpc_address(self) -> "HostPort | None":
-        """None when nobody else could have a use for our ingest plane."""
+        """None when no other process can use the ingest of this one."""
         alone = self.here == ALL_ROLES and not self.ingest
         return None if alone or ProcessRole.INGEST not in self.here else address(self.rpc)
 
@@ -254,7 +254,7 @@ class SettingProblem(msgspec.Struct, frozen=True):
 
 
 def validate(settings: Settings) -> Iterator[SettingProblem]:
-    """All that stands in the way of a start, as far as the settings alone can tell."""
+    """All that prevents a start, as far as the settings alone show it."""
     yield from _addresses(settings)
     yield from _engines(settings)
     yield from _between_processes(settings)
@@ -268,15 +268,15 @@ def validate(settings: Settings) -> Iterator[SettingProblem]:
     if settings.env == "prod" and ProcessRole.API in settings.here and not settings.otp_log_in_prod:
         yield SettingProblem(
             "otp_sender",
-            "prints one-time codes to the console, and whoever reads it can sign in as anybody; in prod that needs "
-            "otp_log_in_prod = true (no sender of text messages is built in yet)",
+            "prints one-time codes to the console, and a reader of the console can sign in as any user; in prod that "
+            "needs otp_log_in_prod = true (no sender of text messages is built in yet)",
         )
 
 
 def validate_for_inspection(settings: Settings) -> Iterator[SettingProblem]:
-    """The same for a tool that looks at what is stored: it needs a store, and perhaps an event log, and serves nobody.
+    """The same for a tool that reads what is stored: it needs a store, perhaps an event log, and serves no clients.
 
-    An embedded event log is part of an embedded store. Beside another store it means that there is none to look at.
+    An embedded event log is part of an embedded store. Beside another store it means that there is none to read.
     """
     unknown = list(_unknown_engines(settings, ("store", "events")))
     yield from unknown
@@ -331,8 +331,8 @@ def _engines(settings: Settings) -> Iterator[SettingProblem]:
     if absent and not unknown and len(absent) < len(needed):
         yield SettingProblem(
             absent[0],
-            f"is {EMBEDDED}, and others are not: what one process keeps in itself, the others cannot see. Give all of "
-            f"{', '.join(needed)}" + (", or none" if settings.here == ALL_ROLES else ""),
+            f"is {EMBEDDED}, and others are not: other processes cannot see what one process keeps in itself. Give all "
+            f"of {', '.join(needed)}" + (", or none" if settings.here == ALL_ROLES else ""),
         )
     elif absent and not unknown and settings.here != ALL_ROLES:
         yield SettingProblem(
@@ -377,8 +377,8 @@ def _between_processes(settings: Settings) -> Iterator[SettingProblem]:
     if settings.is_distributed and settings.rpc_address is not None and not protected and not is_loopback(rpc.host):
         yield SettingProblem(
             "rpc_token",
-            f"is empty, and {settings.rpc} may be reached from other machines: whoever gets there can write as "
-            "anybody. Give all processes the same word, or rpc_tls_cert, rpc_tls_key and rpc_tls_ca",
+            f"is empty, and {settings.rpc} may be reached from other machines: a caller there can write as "
+            "any user. Give all processes the same secret, or rpc_tls_cert, rpc_tls_key and rpc_tls_ca",
         )
 
 

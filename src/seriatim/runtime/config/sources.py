@@ -1,4 +1,4 @@
-"""Where settings come from: defaults, a TOML file, the environment, flags; the last of these that speaks wins.
+"""Where settings come from: defaults, a TOML file, the environment, flags. Later sources override earlier ones.
 
 Every mistake is found in one go, and names the setting, the place it was made in, and what would be allowed.
 """
@@ -19,7 +19,7 @@ PREFIX = "SERIATIM_"
 
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings, where each came from, and what looks like a slip but stops nobody."""
+    """The settings, where each came from, and warnings that prevent no start."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -165,7 +165,7 @@ def documentation() -> str:
         "Written by `seriatim config doc`. A setting is taken from the first of these that has it: a flag of",
         "`seriatim serve`, the environment, the file named by `--config` or `SERIATIM_CONFIG` (else `seriatim.toml` in",
         "the current folder), the default. `seriatim config check` finds every mistake at once; `seriatim config show`",
-        "tells where each value came from. In a file lists are TOML lists; elsewhere they are separated by commas.",
+        "shows where each value came from. In a file lists are TOML lists; elsewhere they are separated by commas.",
         "",
         "| setting | environment and flag | takes | default | meaning |",
         "|---|---|---|---|---|",

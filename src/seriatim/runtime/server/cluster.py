@@ -141,7 +141,7 @@ class LocalCluster:
         return arguments
 
     def _environment(self, role: ProcessRole) -> dict[str, str]:
-        """Without what others are told: a gateway does not learn where the store is."""
+        """Only the settings of the role: a gateway does not learn where the store is."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         given = {"log_format": "json", **{name: getattr(self._settings, name) for name in ("env", "log_level")}}
         given |= {name: getattr(self._settings, name) for name, users in ENGINE_USERS.items() if role in users}
@@ -163,7 +163,7 @@ class LocalCluster:
     async def _wait_until_ended(self, member: ClusterMember) -> None:
         try:
             async with asyncio.timeout(END_S):
-                while member.pid:  # noqa: ASYNC110 - whoever keeps it hears of its end
+                while member.pid:  # noqa: ASYNC110 - `_supervise` clears it
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             self._report(f"{member.name} does not end; it is killed")
@@ -202,8 +202,8 @@ def _signal(member: ClusterMember, which: signal.Signals) -> None:
 
 
 def _killed_with_parent() -> Sequence[str]:
-    """Whoever kills us must not be left with seven processes. Where the tool is missing, they are.
+    """The processes are killed with this one, so that none is left behind. Where the tool is missing, they stay.
 
-    A program, and not a function that runs between fork and exec: our threads make that unsafe.
+    A program, and not a function that runs between fork and exec: threads of this process make that unsafe.
     """
     return ("setpriv", "--pdeathsig", "KILL") if shutil.which("setpriv") else ()

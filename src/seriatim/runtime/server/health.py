@@ -1,4 +1,4 @@
-"""How the parts of a process are at this moment: for readiness, and for what a scrape of the metrics looks up."""
+"""The state of the parts of a process at this moment: for readiness, and for a scrape of the metrics."""
 
 from collections.abc import Mapping
 
@@ -73,7 +73,7 @@ class ProcessHealth:
             ready=all(ready.values()),
             store_available=ready.get("store", True),
             events_available=ready.get("events", True),
-            # Half open counts as open: nobody knows yet whether it works, and an alert waits for a whole minute.
+            # Half open counts as open: it is not known yet whether it works, and an alert waits for a whole minute.
             breaker_open=self._gateway is not None and self._any_breaker_open(self._gateway),
             connections=len(connections),
             outbound_frames_max=max((each.waiting for each in connections), default=0),
@@ -86,7 +86,7 @@ class ProcessHealth:
         )
 
     def _any_breaker_open(self, gateway: Gateway) -> bool:
-        """Of those on the way of a send: ours towards an ingest or an engine, or one that an ingest told us of."""
+        """On the path of a send: towards an ingest or an engine, or one that an ingest reported."""
         if self._engines.remote is not None and self._engines.remote.breaker_open:
             return True
         here = () if self._ingest is None else (self._ingest.breaker, self._ingest.store_breaker)

@@ -34,7 +34,7 @@ class LagMonitor:
                 found = await self._log.read(timeout_s=limits.KAFKA_LAG_S)
                 self.backlog, self.answers = self._backlog(found), True
             except SeriatimError as error:
-                # An old number would look like a fine one.
+                # An old number would hide that the lag is unknown.
                 self.backlog, self.answers = NO_BACKLOG, False
                 self._throttled.log(logging.WARNING, "lag_unknown", error=error.message)
             await asyncio.sleep(limits.KAFKA_LAG_EVERY_S if self.answers else limits.KAFKA_LAG_RETRY_S)

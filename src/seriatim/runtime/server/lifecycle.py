@@ -38,7 +38,7 @@ class TaskDied(Exception):
 
 
 class ListenAddresses(msgspec.Struct, frozen=True, kw_only=True):
-    """None: nobody listens there in this process."""
+    """None: this process does not listen there."""
 
     public: HostPort | None
     internal: HostPort | None
@@ -113,7 +113,7 @@ class ServerProcess:
         return ListenAddresses(public=public, internal=internal, rpc=rpc)
 
     async def wait(self, stop: asyncio.Event) -> None:
-        """Until told to stop. Raises `TaskDied` when a part has ended by itself."""
+        """Until `stop` is set. Raises `TaskDied` when a task has ended by itself."""
         stopping = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait((stopping, *self._tasks), return_when=asyncio.FIRST_COMPLETED)
@@ -125,7 +125,9 @@ class ServerProcess:
                 raise TaskDied(f"{name} has ended by itself") from failure
 
     async def drain(self) -> None:
-        """Readiness fails at once, clients are told and answered, HTTP requests finish, what was admitted is stored."""
+        """Readiness fails at once; clients are answered and asked to reconnect; HTTP requests finish; what was
+        admitted is stored.
+        """
         self._health.draining = True
         roles, listeners = self.roles, self._listeners
         for listener in (listeners.internal, listeners.local, listeners.public):
@@ -216,7 +218,7 @@ class ServerProcess:
 
 
 async def _retry_until_available(attempt: Callable[[], Awaitable[None]]) -> None:
-    """Engines that start together with us may take a while. What is wrong for good is told at once."""
+    """Retries while an engine is away: it may have been started together with this process. Other errors end it."""
     loop = asyncio.get_running_loop()
     until = loop.time() + limits.START_TIMEOUT_S
     while True:

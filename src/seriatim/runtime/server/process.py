@@ -1,4 +1,4 @@
-"""The server as a process of its own: event loop, signals, exit code, and the first words to whoever started it."""
+"""The server as a process of its own: event loop, signals, exit code, and the lines printed at the start."""
 
 import asyncio
 import gc
@@ -88,7 +88,7 @@ FILES_BESIDE_SOCKETS = 10_000  # of the store, and connections that only ask RES
 
 
 def _stop_signal(loop: asyncio.AbstractEventLoop) -> asyncio.Event:
-    """Set by the first signal. The second one ends the process where it stands: nothing acknowledged is lost by it."""
+    """Set by the first signal. The second one ends the process at once: nothing acknowledged is lost."""
     stop = asyncio.Event()
 
     def on_signal() -> None:
@@ -141,14 +141,14 @@ def _announce(server: ServerProcess, listening: ListenAddresses) -> None:
         pid=os.getpid(),
     )
     if settings.env == "test":
-        note = "env is test: every one-time code is 000000 and limits are lifted; never let strangers in"
+        note = "env is test: every one-time code is 000000 and rate limits are off; never open it to the public"
         log_event(_log, logging.WARNING, "test_environment", note=note)
     if public is not None and settings.here == ALL_ROLES and is_pretty(settings.log_format, sys.stderr):
         _banner(server, public, listening, print)
 
 
 def _reachable(address: HostPort) -> HostPort:
-    """Nobody connects to the address that stands for all of them."""
+    """A client cannot connect to the address that means all addresses."""
     return HostPort("localhost", address.port) if address.host in ("0.0.0.0", "::") else address
 
 

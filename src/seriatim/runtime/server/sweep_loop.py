@@ -29,7 +29,7 @@ class SweepLoop:
     async def run(self) -> None:
         while True:
             removed = await self._sweep()
-            # Whoever finds much to remove looks again soon: expiry must keep up with what is written.
+            # After a full batch the next sweep comes soon: expiry must keep up with what is written.
             await asyncio.sleep(limits.SWEEP_BUSY_PAUSE_S if removed >= limits.SWEEP_ROWS_MAX // 2 else self._every_s)
 
     async def _sweep(self) -> int:
@@ -44,6 +44,6 @@ class SweepLoop:
                 "clock_ahead",
                 seconds=round(swept.held_back_s),
                 next_step="the wall clock jumped ahead, or the server was down for long; if the clock is wrong, "
-                "correct it now: little by little the sweep comes to believe it, and removes what is live",
+                "correct it now: the sweep follows it little by little, and then removes what is live",
             )
         return swept.keys + swept.events + swept.codes + swept.sessions + swept.requests

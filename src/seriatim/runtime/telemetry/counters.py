@@ -1,6 +1,6 @@
-"""What the planes tell is counted here, as plain numbers: an observer on the path of a send may cost no time.
+"""What the planes report is counted here, as plain numbers: an observer on the path of a send may cost no time.
 
-`metrics` turns the numbers into text when somebody asks. What needs a person is logged here as well, at once.
+`metrics` turns the numbers into text at a scrape. What needs an operator is logged here as well, at once.
 """
 
 import logging
@@ -21,7 +21,7 @@ from seriatim.runtime.telemetry.logs import ThrottledLogger, described, log_even
 from seriatim.services.membership import MembershipObserver
 
 _log = logging.getLogger("seriatim")
-LOG_INTERVAL_S = 10.0  # a page that repeats a thousand times a second pages nobody
+LOG_INTERVAL_S = 10.0  # a line that repeats a thousand times a second helps no operator
 
 # From a send in a healthy embedded store (a millisecond) to the deadline of 5 s, dense where the objectives lie.
 LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -278,7 +278,7 @@ class FanoutCounters(FanoutObserver):
 
     def dead_letter_written(self) -> None:
         self.dead_letters += 1
-        self._throttled.log(logging.ERROR, "dead_letter_written", next_step="look at the dead letters")
+        self._throttled.log(logging.ERROR, "dead_letter_written", next_step="read the dead letters")
 
     def dead_letter_failed(self, partition: Partition) -> None:
         self.dead_letters_failed += 1
@@ -288,7 +288,7 @@ class FanoutCounters(FanoutObserver):
             severity="SEV-2",
             topic=partition.topic,
             partition=partition.number,
-            next_step="this partition stands still until the event log can be written again",
+            next_step="this partition waits until the event log can be written again",
         )
 
     def commit_failed(self) -> None:

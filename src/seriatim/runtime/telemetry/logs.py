@@ -30,7 +30,7 @@ def set_up(*, form: str, level: str, instance: str, stream: TextIO | None = None
     handler = PrettyHandler(stream) if is_pretty(form, stream) else JsonHandler(stream, instance)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(logging.WARNING)  # what libraries tell at length is not for our users
+    root.setLevel(logging.WARNING)  # what libraries log below that is not for operators
     logging.getLogger("seriatim").setLevel(LEVELS[level])
 
 
@@ -40,7 +40,7 @@ def log_event(logger: logging.Logger, level: int, event: str, /, **fields: objec
 
 
 def log_failure(logger: logging.Logger, event: str, error: BaseException, /, **fields: object) -> None:
-    """A bug of ours: where it happened, but not what it said, which may quote what people wrote."""
+    """A bug: where it happened, but not what it said, which may quote what people wrote."""
     log_event(logger, logging.ERROR, event, **fields, **described(error))
 
 
@@ -73,7 +73,7 @@ class JsonHandler(logging.StreamHandler[TextIO]):
             "event": event,
             "instance": self._instance,
         }
-        return msgspec.json.encode({**line, **fields, **line}, enc_hook=str).decode()  # ours win over a field's name
+        return msgspec.json.encode({**line, **fields, **line}, enc_hook=str).decode()  # a field cannot replace them
 
 
 class PrettyHandler(logging.StreamHandler[TextIO]):
@@ -147,7 +147,7 @@ HIDDEN = "[hidden]"
 
 
 def redacted(fields: Fields) -> dict[str, object]:
-    """By name where a name tells, and by shape wherever a token or a phone number got into a text."""
+    """By the name of the field, and by shape wherever a token or a phone number got into a text."""
     return {name: _redacted(name, value) for name, value in fields.items()}
 
 
@@ -172,7 +172,7 @@ _TOKEN = re.compile(r"eyJ[A-Za-z0-9_-]{8,}(\.[A-Za-z0-9_-]*){0,2}|bearer\.\S+|\b
 _PHONE = re.compile(r"\+[1-9][0-9]{6,14}\b")
 
 
-# --- what could be told a thousand times a second ---------------------------------------------------------------------
+# --- events that may repeat a thousand times a second -----------------------------------------------------------------
 
 
 class ThrottledLogger:

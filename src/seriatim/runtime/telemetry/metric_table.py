@@ -249,7 +249,7 @@ API = (
     MetricSpec(
         "kafka_lifecycle_publish_failures",
         COUNTER,
-        "SEV-2: committed changes of membership that no event tells of",
+        "SEV-2: committed changes of membership whose event was not published",
         lambda m, _: m.memberships.publish_failures,
     ),
     MetricSpec("rest_request_latency_seconds", HISTOGRAM, "One REST request", lambda m, _: m.api.latency),
@@ -280,7 +280,7 @@ GRPC_CLIENT = (
     ),
     MetricSpec("rpc_streams_ended", COUNTER, "Streams to ingest processes that ended", lambda m, _: m.grpc.lost),
     MetricSpec("rpc_sends_unknown", COUNTER, "Sends that were under way on them", lambda m, _: m.grpc.unknown),
-    MetricSpec("rpc_dials_failed", COUNTER, "Dials that reached nobody", lambda m, _: m.grpc.unreachable_count),
+    MetricSpec("rpc_dials_failed", COUNTER, "Dials that failed", lambda m, _: m.grpc.unreachable_count),
 )
 GRPC_SERVER = (
     MetricSpec("rpc_batches_late", COUNTER, "Batches of drafts that were late", lambda m, _: m.grpc.late_batches),
@@ -305,7 +305,7 @@ ENGINES = (
         COUNTER,
         "Old events that fanout did not push because the group had no committed offset",
     ),
-    MetricSpec("redis_parcels_malformed", COUNTER, "Pushes that nobody could read"),
+    MetricSpec("redis_parcels_malformed", COUNTER, "Pushes that could not be read"),
 )
 
 

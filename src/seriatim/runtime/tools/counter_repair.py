@@ -1,4 +1,4 @@
-"""For `seriatim counters`: the doctor of counters, with whichever engines hold them."""
+"""For `seriatim counters`: the repair of a counter, on the engines that hold it."""
 
 import msgspec
 

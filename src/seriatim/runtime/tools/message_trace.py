@@ -1,6 +1,6 @@
 """For `seriatim trace` and `seriatim counters`: which engines are asked, in a data folder or a deployment of several.
 
-The folder is looked at beside its server; what only the server knows or may do, it is asked for by its socket.
+The folder is read beside its server; what only the server knows or may do, its socket is asked for.
 """
 
 import asyncio

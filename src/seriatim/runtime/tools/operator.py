@@ -1,6 +1,6 @@
-"""What an operator does past the REST edge: by a socket in the data folder while the server runs, directly otherwise.
+"""What an operator does without REST: by a socket in the data folder while the server runs, directly otherwise.
 
-Whoever may open the socket may read the data folder anyway: the file system's rights are the check.
+A user who may open the socket may read the data folder anyway: the rights of the file system are the check.
 """
 
 import http.client
@@ -108,7 +108,7 @@ def bind_socket(folder: Path) -> socket.socket:
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         bound.bind(str(path))
-        os.chmod(path, 0o600)  # nobody can connect before the socket listens, so there is no moment in between
+        os.chmod(path, 0o600)  # before it listens no client can connect, so there is no moment in between
     except OSError:
         bound.close()
         raise

@@ -36,7 +36,7 @@ except ModuleNotFoundError as missing:
 
 
 async def trace_shared(settings: Settings, query: TraceQuery) -> MessageTrace:
-    """Without `events` the log is not looked at, and without `directory` nobody says who is connected."""
+    """Without `events` the event log is not read, and without `directory` it is unknown who is connected."""
     async with _store(settings) as (client, prefix), _connections(settings) as connections:
         delivery = DynamoDeliveryState(ReadOnlyStore(client, SystemClock(), prefix=prefix))
 
@@ -45,7 +45,7 @@ async def trace_shared(settings: Settings, query: TraceQuery) -> MessageTrace:
 
         trail = None if settings.events == EMBEDDED else _trail(settings)
         reader = TableReader(client, prefix=prefix)
-        await reader.count(CHATS)  # asked once, and not again and again: a store that is away is told at once
+        await reader.count(CHATS)  # without retries: a store that is away is reported at once
         return await query(tracer(DynamoInspection(reader), trail, watermarks, connections))
 
 

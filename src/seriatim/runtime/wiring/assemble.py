@@ -1,6 +1,6 @@
-"""The only wiring: which world of engines a process lives in, which roles it has, and who is handed what.
+"""Puts a process together: its engines, the planes of its roles, REST, and the listeners. Nothing runs yet.
 
-Nothing runs yet. `embedded` and `distributed` name the engines; the planes do not know which of them they got.
+`engines` chooses the engines; the planes do not know which of them they got.
 """
 
 from collections.abc import Callable
@@ -61,7 +61,7 @@ async def assemble(
     run_id = ids.ulid(clock.now_ms(), clock.random_bits(80))  # a process that starts again is another one
     engines = await open_engines(settings, metrics, clock, run_id, create=create)
     try:
-        # The keys come second: a folder that is not ours, or in use, must not be given any.
+        # Keys come second: none are made in a folder that is in use, or of another program.
         keys = _keys(settings, clock, create=create)
         return _Process(settings, metrics, clock, run_id, engines, keys, print_line).server()
     except KeyFolderError as error:
@@ -291,6 +291,6 @@ class _Api:
 
 
 def _needed(part: T | None) -> T:
-    """The settings were checked: whoever needs this part has it."""
+    """The settings were validated: a role has the parts that it needs."""
     assert part is not None
     return part

@@ -1,6 +1,6 @@
 """How a process reaches DynamoDB: where it is, and with which credentials, which are renewed before they expire.
 
-Region and credentials are looked for where every AWS tool looks (environment, profile, container, machine).
+Region and credentials are found where every AWS tool finds them (environment, profile, container, machine).
 """
 
 import asyncio
@@ -63,7 +63,7 @@ _LOCAL = AwsConfiguration("us-east-1", AwsCredentials(key_id="local", secret="lo
 async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIterator[DynamoClient]:
     """A client for as long as the block lasts. Without `url` it is Amazon's own service of the region.
 
-    A plain `http` address is an engine on a machine of ours: it is content with anybody, so nothing is looked for.
+    A plain `http` address is a local engine, which takes any credentials: none are searched.
     """
     found = _LOCAL if url is not None and url.startswith("http://") else await asyncio.to_thread(find_aws_configuration)
     region = region or found.region
@@ -88,7 +88,7 @@ async def dynamodb(url: str | None, region: str | None, clock: Clock) -> AsyncIt
 
 
 class CredentialsRefresher:
-    """The credentials of this moment. They are asked for anew in a thread, since that may go over the network."""
+    """The credentials of this moment. They are read again in a thread, since that may go over the network."""
 
     def __init__(self, credentials: AwsCredentials) -> None:
         self._now = credentials

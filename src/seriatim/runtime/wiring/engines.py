@@ -1,4 +1,4 @@
-"""Which engine stands behind each port: chosen by the URLs of the settings, for the roles of this process.
+"""Which engine implements each port: chosen by the URLs of the settings, for the roles of this process.
 
 A new engine is one module beside this one and one line in `open_engines`.
 """
