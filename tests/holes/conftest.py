@@ -14,9 +14,9 @@ import pytest
 
 from seriatim.simulation.mutants.mutant import RemovedRule
 from tests.holes.removed_rule import removed_rule as rule_of
-from tests.support.bench import Bench
 from tests.support.cluster_harness import ClusterHarness
-from tests.support.embedded_bench import EmbeddedBench, EmbeddedCluster
+from tests.support.durability_harness import DurabilityHarness
+from tests.support.embedded_harness import EmbeddedCluster, EmbeddedDurabilityHarness
 from tests.support.virtual_time import opened
 
 MEMORY, FOLDER = "memory", "folder"
@@ -57,8 +57,8 @@ def removed_rule(request: pytest.FixtureRequest) -> Iterator[RemovedRule | None]
 
 
 @pytest.fixture
-def bench(engines: str, removed_rule: RemovedRule | None) -> Iterator[Bench]:
-    yield from opened(EmbeddedBench if engines == FOLDER else Bench)
+def harness(engines: str, removed_rule: RemovedRule | None) -> Iterator[DurabilityHarness]:
+    yield from opened(EmbeddedDurabilityHarness if engines == FOLDER else DurabilityHarness)
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from tests.holes.delivery_rules import (
     warnings_wait_their_turn,
     what_was_fetched_counts_as_handled,
 )
-from tests.support.bench import ANN, BOB, CHAT, CID, draft
 from tests.support.cluster_harness import MEMBERSHIPS_0, MESSAGES_0, ClusterHarness
+from tests.support.durability_harness import ANN, BOB, CHAT, CID, draft
 from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_wire import UNAVAILABLE, CallOutcome, late
 

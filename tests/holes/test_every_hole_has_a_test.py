@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bench import Bench, draft
-from tests.support.embedded_bench import EmbeddedBench
+from tests.support.durability_harness import DurabilityHarness, draft
+from tests.support.embedded_harness import EmbeddedDurabilityHarness
 from tests.support.virtual_time import opened, run_in_virtual_time
 
 HOLES = tuple(range(1, 26))  # H1 to H25
@@ -18,15 +18,15 @@ def test_every_hole_has_a_test(number: int) -> None:
 
 
 def test_a_story_on_a_folder_sends_by_an_atomic_commit() -> None:
-    async def schedule(bench: Bench) -> None:
-        node = bench.node()
+    async def schedule(harness: DurabilityHarness) -> None:
+        node = harness.node()
         await node.stored(draft(1))
         assert node.wire.calls == ["transaction"]
-        assert isinstance(bench, EmbeddedBench)
-        assert len(list(bench.folder.rows("messages"))) == 1
+        assert isinstance(harness, EmbeddedDurabilityHarness)
+        assert len(list(harness.folder.rows("messages"))) == 1
 
-    for bench in opened(EmbeddedBench):
-        run_in_virtual_time(bench, schedule(bench))
+    for harness in opened(EmbeddedDurabilityHarness):
+        run_in_virtual_time(harness, schedule(harness))
 
 
 def told() -> list[int]:

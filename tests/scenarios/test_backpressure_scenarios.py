@@ -9,8 +9,8 @@ from msgspec import UNSET
 from seriatim.domain import limits
 from seriatim.domain.circuit_breaker import BreakerState
 from seriatim.protocol.frames import ErrorFrame, MessageAck, SyncRequest
-from tests.support.bench import ANN, BOB, CHAT, EVE, draft, key_id
 from tests.support.cluster_harness import ClusterHarness
+from tests.support.durability_harness import ANN, BOB, CHAT, EVE, draft, key_id
 from tests.support.scripted_client import ScriptedClient, a_send
 from tests.support.scripted_wire import LOST_REQUEST, UNAVAILABLE
 

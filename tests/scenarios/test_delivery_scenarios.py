@@ -6,8 +6,8 @@ from seriatim.domain import limits
 from seriatim.protocol.codec import encode
 from seriatim.protocol.frames import MessageAck, SyncRequest
 from seriatim.simulation.clients.device import Device
-from tests.support.bench import ANN, BOB, CHAT, CID, draft, key_id
 from tests.support.cluster_harness import ClusterHarness
+from tests.support.durability_harness import ANN, BOB, CHAT, CID, draft, key_id
 from tests.support.scripted_client import a_send
 from tests.support.scripted_wire import LOST_REQUEST, late
 

@@ -14,18 +14,18 @@ from seriatim.domain.times import iso
 from seriatim.fanout.observer import SkipReason
 from seriatim.ports.event_log import MESSAGES, Event, Record
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
-from tests.support.bench import ANN, BOB, CHAT, Bench, draft
 from tests.support.cluster_harness import MESSAGES_0, ClusterHarness
+from tests.support.durability_harness import ANN, BOB, CHAT, DurabilityHarness, draft
 from tests.support.scripted_wire import UNAVAILABLE, ScriptedWire, late
 
 # --- S33: one partitioner ------------------------------------------------------------------------------------------
 
 
-async def test_s33_records_lie_where_the_vectors_say(bench: Bench) -> None:
+async def test_s33_records_lie_where_the_vectors_say(harness: DurabilityHarness) -> None:
     """The vectors themselves, and what moves when a count doubles, are tests of the domain."""
     for count, expected in ((64, (22, 42, 45)), (128, (86, 106, 109)), (16, (6, 10, 13)), (8, (6, 2, 5))):
         broker = MemoryBroker({MESSAGES: count})
-        writer = MemoryEventWriter(broker, ScriptedWire(), bench.now_ms)
+        writer = MemoryEventWriter(broker, ScriptedWire(), harness.now_ms)
         for chat_id in ("chat_abc123", "chat_xyz789", "chat_000001"):
             await writer.append(MESSAGES, [Event(key=chat_id, value=b"{}")], timeout_s=1)
         found = {record.key: record.partition.number for record in broker.records(MESSAGES)}

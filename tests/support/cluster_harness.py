@@ -34,7 +34,7 @@ from seriatim.simulation.ingest_streams import IngestNode, SimulatedDurability
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
 from seriatim.simulation.trace import Trace
-from tests.support.bench import CHAT, Bench, Node
+from tests.support.durability_harness import CHAT, DurabilityHarness, Node
 from tests.support.recording_observers import FanoutRecorder, GatewayRecorder
 from tests.support.scripted_client import ScriptedClient
 from tests.support.scripted_wire import ScriptedWire
@@ -44,7 +44,7 @@ MESSAGES_0, MEMBERSHIPS_0 = Partition(MESSAGES, 0), Partition(MEMBERSHIPS, 0)
 TOKEN_S = 3600
 
 
-class ClusterHarness(Bench):
+class ClusterHarness(DurabilityHarness):
     """Adds gateways, fanout workers and clients. Once it is open there is one process of each kind."""
 
     ingest: Node

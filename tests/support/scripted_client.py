@@ -25,7 +25,7 @@ from seriatim.protocol.frames import (
 )
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
-from tests.support.bench import CHAT, key_id
+from tests.support.durability_harness import CHAT, key_id
 
 F = TypeVar("F", bound=ServerFrame)
 

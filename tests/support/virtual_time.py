@@ -1,4 +1,4 @@
-"""Async tests that take a `bench` or a `cluster` run in virtual time, on the simulated loop of that harness.
+"""Async tests that take a `harness` or a `cluster` run in virtual time, on the simulated loop of that harness.
 
 Whatever the test itself asserts, the harness watches the promises that hold in every schedule, and fails the test when
 one is broken. A folder of tests may override the two fixtures to run the same tests on other engines.
@@ -13,19 +13,19 @@ import pytest
 
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import Process
-from tests.support.bench import Bench
 from tests.support.cluster_harness import ClusterHarness
+from tests.support.durability_harness import DurabilityHarness
 
-H = TypeVar("H", bound=Bench)
+H = TypeVar("H", bound=DurabilityHarness)
 
 SEED = 1
 HANGS_AFTER_S = 300.0  # virtual: far beyond every deadline
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def harness() -> Iterator[DurabilityHarness]:
     """The durability plane on engines in memory."""
-    yield from opened(Bench)
+    yield from opened(DurabilityHarness)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def opened(kind: type[H]) -> Iterator[H]:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Called in place of the plugin for real event loops, which has wrapped the coroutine function by now."""
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    harness = next((value for value in arguments.values() if isinstance(value, Bench)), None)
+    harness = next((value for value in arguments.values() if isinstance(value, DurabilityHarness)), None)
     test = inspect.unwrap(pyfuncitem.obj)
     if harness is None or not inspect.iscoroutinefunction(test):
         return None
@@ -55,13 +55,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def simulate(schedule: Callable[[Bench], Coroutine[Any, Any, None]]) -> None:
+def simulate(schedule: Callable[[DurabilityHarness], Coroutine[Any, Any, None]]) -> None:
     """For a test that runs several schedules, each on a harness of its own."""
-    for bench in opened(Bench):
-        run_in_virtual_time(bench, schedule(bench))
+    for harness in opened(DurabilityHarness):
+        run_in_virtual_time(harness, schedule(harness))
 
 
-def run_in_virtual_time(harness: Bench, schedule: Coroutine[Any, Any, None]) -> None:
+def run_in_virtual_time(harness: DurabilityHarness, schedule: Coroutine[Any, Any, None]) -> None:
     """Opens the harness, runs the schedule to its end, and checks the promises that hold in every schedule."""
     loop = harness.loop
 

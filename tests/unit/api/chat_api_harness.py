@@ -1,4 +1,4 @@
-"""The REST operations of chats on a bench: real routes, real planes, memory engines, virtual time. HTTP is left out.
+"""The REST operations of chats in a test: real routes, real planes, memory engines, virtual time. HTTP is left out.
 
 `ask` takes a request as one would write it down, and parses it as the edge does.
 """
@@ -26,7 +26,7 @@ from seriatim.ports.secrets import Secrets
 from seriatim.services.membership import MembershipObserver, MembershipService
 from seriatim.simulation.stores.accounts import MemoryAccounts
 from seriatim.simulation.stores.request_keys import MemoryRequestKeys
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft, key_id
+from tests.support.durability_harness import ANN, BOB, CHAT, CID, EVE, DurabilityHarness, draft, key_id
 from tests.support.scripted_wire import ScriptedWire
 
 DAN = "user_dan"  # somebody who exists and is in no chat
@@ -44,13 +44,13 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 class ChatApiHarness:
     """One process that serves REST. Ann, Bob, Cid, Dan and Eve have accounts."""
 
-    def __init__(self, bench: Bench, name: str = "api-1") -> None:
-        self.bench = bench
-        self.node = node = bench.node(name)
+    def __init__(self, harness: DurabilityHarness, name: str = "api-1") -> None:
+        self.harness = harness
+        self.node = node = harness.node(name)
         self.directory_wire = ScriptedWire()
         self.directory = InProcessDirectory(InProcessRegistry(), self.directory_wire, node.clock.now_ms)
         self.unpublished = UnpublishedEvents()
-        self.accounts = MemoryAccounts(bench.store, node.wire)
+        self.accounts = MemoryAccounts(harness.store, node.wire)
         service = MembershipService(
             catalog=node.catalog,
             events=node.events,
@@ -67,7 +67,7 @@ class ChatApiHarness:
                 delivery=node.log,
                 durability=node.ingest,
                 history=node.ingest,
-                request_keys=MemoryRequestKeys(bench.store, node.wire),
+                request_keys=MemoryRequestKeys(harness.store, node.wire),
                 quotas=unused,
                 secrets=CursorSecrets(),
                 authenticator=unused,
@@ -84,9 +84,9 @@ class ChatApiHarness:
             self.add_user(user_id, user_id.removeprefix("user_").title())
 
     def add_user(self, user_id: str, display_name: str | None = None) -> str:
-        now, phone = iso(self.bench.now_ms()), f"+4915{len(self.bench.store.accounts.users):08d}"
+        now, phone = iso(self.harness.now_ms()), f"+4915{len(self.harness.store.accounts.users):08d}"
         user = User(user_id=user_id, phone_number=phone, display_name=display_name, created_at=now, updated_at=now)
-        self.bench.store.accounts.put_user(user, phone_hash(phone))
+        self.harness.store.accounts.put_user(user, phone_hash(phone))
         return user_id
 
     async def ask(
@@ -100,7 +100,7 @@ class ChatApiHarness:
         parameters, given = read_query(query.encode(), query_type)
         fields = dict(body or {})
         assert body is not None or route.body_optional or route.body is Nothing, "this request needs a body"
-        now_s = self.bench.now_ms() // 1000
+        now_s = self.harness.now_ms() // 1000
         parsed: ApiRequest[Any, Any] = ApiRequest(
             claims=new_claims(user_id=user_id, session_id="sess_1", device_id="d", token_id="t", now_s=now_s),
             path=names,
@@ -148,7 +148,7 @@ class ChatApiHarness:
         return await self.node.stored(draft(number, content, sender_id=sender_id, chat_id=chat_id))
 
     def creations(self) -> list[ChatCreated]:
-        decoded = [decode(record.key, record.value) for record in self.bench.broker.records(CHATS)]
+        decoded = [decode(record.key, record.value) for record in self.harness.broker.records(CHATS)]
         return [event for event in decoded if isinstance(event, ChatCreated)]
 
     def _route(self, method: str, path: str) -> tuple[Route, dict[str, str]]:

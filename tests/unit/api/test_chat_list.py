@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from seriatim.domain.errors import BadRequest, ValidationFailed
-from tests.support.bench import ANN, BOB, Bench
+from tests.support.durability_harness import ANN, BOB, DurabilityHarness
 from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import DAN, ChatApiHarness, field_of
 
 
-async def test_the_list_shows_newest_activity_first_with_what_a_client_needs(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_the_list_shows_newest_activity_first_with_what_a_client_needs(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     quiet = await api.group(ANN, BOB, name="Quiet")
     await asyncio.sleep(1)
     pair = await api.direct(BOB, DAN)
@@ -37,8 +37,10 @@ async def test_the_list_shows_newest_activity_first_with_what_a_client_needs(ben
     assert [line["pending_ack_count"] for line in await api.data(BOB, "GET /chats")] == [0, 0]
 
 
-async def test_R3_R4_the_pages_of_the_list_are_all_chats_once_in_order_and_lead_back(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_R3_R4_the_pages_of_the_list_are_all_chats_once_in_order_and_lead_back(
+    harness: DurabilityHarness,
+) -> None:
+    api = ChatApiHarness(harness)
     made = [await api.group(ANN, BOB) for _ in range(25)]
     for number, chat_id in enumerate(made[:10]):
         await api.send(number, chat_id=chat_id)
@@ -55,17 +57,17 @@ async def test_R3_R4_the_pages_of_the_list_are_all_chats_once_in_order_and_lead_
     assert before.data == pages[2]
 
 
-async def test_chats_of_equal_activity_are_in_order_of_their_ids(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_chats_of_equal_activity_are_in_order_of_their_ids(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     for chat_id in ("chat_c", "chat_a", "chat_b"):
-        bench.add_chat(chat_id, (ANN, BOB))
-        bench.store.index_member(chat_id, ANN)
+        harness.add_chat(chat_id, (ANN, BOB))
+        harness.store.index_member(chat_id, ANN)
     pages = await api.walk(ANN, "GET /chats?limit=1")
     assert [line["chat_id"] for page in pages for line in page] == ["chat_a", "chat_b", "chat_c"]
 
 
-async def test_updated_since_is_inclusive_and_a_cursor_keeps_it(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_updated_since_is_inclusive_and_a_cursor_keeps_it(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     times = []
     for _ in range(4):
         times.append((await api.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB]}))["updated_at"])
@@ -83,16 +85,16 @@ async def test_updated_since_is_inclusive_and_a_cursor_keeps_it(bench: Bench) ->
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-01-30", "2026-01-30T14:30:00", "1769783400000", ""])
 def test_updated_since_is_a_time_with_an_offset(text: str) -> None:
-    async def refused(bench: Bench) -> None:
+    async def refused(harness: DurabilityHarness) -> None:
         with pytest.raises(ValidationFailed) as error:
-            await ChatApiHarness(bench).ask(ANN, f"GET /chats?updated_since={text}")
+            await ChatApiHarness(harness).ask(ANN, f"GET /chats?updated_since={text}")
         assert field_of(error.value) == ("updated_since", "INVALID_FORMAT")
 
     simulate(refused)
 
 
-async def test_any_time_with_an_offset_is_understood_however_far_away(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_any_time_with_an_offset_is_understood_however_far_away(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     await api.group(ANN, BOB)
     for text, count in (
         ("0001-01-01T00:00:00%2B14:00", 1),
@@ -102,8 +104,8 @@ async def test_any_time_with_an_offset_is_understood_however_far_away(bench: Ben
         assert len(await api.data(ANN, f"GET /chats?updated_since={text}")) == count
 
 
-async def test_a_cursor_of_somebody_elses_list_is_a_bad_request(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_a_cursor_of_somebody_elses_list_is_a_bad_request(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     for _ in range(2):
         await api.group(ANN, BOB)
     reply = await api.ask(ANN, "GET /chats?limit=1")
@@ -114,12 +116,12 @@ async def test_a_cursor_of_somebody_elses_list_is_a_bad_request(bench: Bench) ->
             await api.ask(user_id, f"GET /chats?limit=1&cursor={text}")
 
 
-async def test_a_chat_just_left_is_not_in_the_list_although_the_index_still_has_it(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_a_chat_just_left_is_not_in_the_list_although_the_index_still_has_it(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     chat_id, other = await api.group(ANN, BOB), await api.group(ANN, BOB)
-    lagging = bench.store.memberships_of(BOB)
-    bench.remove(BOB, chat_id=chat_id)
-    bench.store.memberships_of = lambda user_id: lagging  # type: ignore[method-assign]
+    lagging = harness.store.memberships_of(BOB)
+    harness.remove(BOB, chat_id=chat_id)
+    harness.store.memberships_of = lambda user_id: lagging  # type: ignore[method-assign]
     assert [line["chat_id"] for line in await api.data(BOB, "GET /chats")] == [other]
 
 

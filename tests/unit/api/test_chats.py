@@ -16,7 +16,7 @@ from seriatim.domain.errors import (
     ValidationFailed,
 )
 from seriatim.domain.times import iso
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench
+from tests.support.durability_harness import ANN, BOB, CHAT, CID, EVE, DurabilityHarness
 from tests.support.scripted_wire import LOST_RESPONSE
 from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import ChatApiHarness, field_of
@@ -25,8 +25,8 @@ NOBODY = "user_nobody"
 FOR_EVER = "9999-12-31T23:59:59.999Z"
 
 
-async def test_a_new_group_has_the_creator_as_owner_and_the_others_as_members(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_a_new_group_has_the_creator_as_owner_and_the_others_as_members(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     reply = await api.ask(ANN, "POST /chats", {"type": "group", "name": " Team\t", "member_ids": [CID, BOB]})
     chat = reply.data
     assert reply.status == 201
@@ -48,16 +48,16 @@ async def test_a_new_group_has_the_creator_as_owner_and_the_others_as_members(be
     }
 
 
-async def test_a_chat_shows_how_far_it_goes_and_how_far_the_caller_is(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(7)
-    bench.store.put_watermark(BOB, CHAT, 4)
+async def test_a_chat_shows_how_far_it_goes_and_how_far_the_caller_is(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(7)
+    harness.store.put_watermark(BOB, CHAT, 4)
     chat = await api.data(BOB, f"GET /chats/{CHAT}")
     assert (chat["current_sequence"], chat["my_membership"]["last_acked_sequence"]) == (7, 4)
 
 
-async def test_members_is_another_name_of_member_ids(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_members_is_another_name_of_member_ids(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     chat = await api.data(ANN, "POST /chats", {"type": "group", "members": [BOB]})
     assert [each["user_id"] for each in chat["members"]] == [ANN, BOB]
     both = {"type": "group", "members": [BOB], "member_ids": [BOB]}
@@ -89,39 +89,39 @@ CROWD = [f"user_{number}" for number in range(limits.GROUP_MEMBERS_MAX)]
     ],
 )
 def test_a_chat_that_cannot_be_is_refused_by_field(body: dict[str, object], field: str, code: str) -> None:
-    async def refused(bench: Bench) -> None:
-        api, before = ChatApiHarness(bench), dict(bench.store.chats)
+    async def refused(harness: DurabilityHarness) -> None:
+        api, before = ChatApiHarness(harness), dict(harness.store.chats)
         with pytest.raises(ValidationFailed) as error:
             await api.ask(ANN, "POST /chats", body)
         assert field_of(error.value) == (field, code)
-        assert bench.store.chats == before
+        assert harness.store.chats == before
 
     simulate(refused)
 
 
-async def test_a_name_of_128_characters_within_spaces_is_accepted_and_none_is_too(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_a_name_of_128_characters_within_spaces_is_accepted_and_none_is_too(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     named = await api.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB], "name": f"  {'x' * 128}  "})
     assert named["name"] == "x" * 128
     assert (await api.data(ANN, "POST /chats", {"type": "group", "member_ids": [BOB], "name": None}))["name"] is None
 
 
-async def test_with_unknown_members_nothing_is_written_and_they_are_named(bench: Bench) -> None:
-    api, before = ChatApiHarness(bench), dict(bench.store.chats)
+async def test_with_unknown_members_nothing_is_written_and_they_are_named(harness: DurabilityHarness) -> None:
+    api, before = ChatApiHarness(harness), dict(harness.store.chats)
     with pytest.raises(UserNotFound) as refused:
         await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [NOBODY, BOB, "user_0"]})
     assert refused.value.details == {"user_ids": [NOBODY, "user_0"]}
     with pytest.raises(UserNotFound):
         await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [NOBODY]})
-    assert bench.store.chats == before
+    assert harness.store.chats == before
     assert api.creations() == []
 
 
 # --- direct chats -----------------------------------------------------------------------------------------------------
 
 
-async def test_F5_R8_a_pair_has_one_direct_chat_whoever_asks_and_however_often(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_F5_R8_a_pair_has_one_direct_chat_whoever_asks_and_however_often(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     first = await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB], "name": "x" * 200})
     again = await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB]})
     swapped = await api.ask(BOB, "POST /chats", {"type": "direct", "member_ids": [ANN]})
@@ -132,8 +132,8 @@ async def test_F5_R8_a_pair_has_one_direct_chat_whoever_asks_and_however_often(b
     assert [event.chat_id for event in api.creations()] == [first.data["chat_id"]]
 
 
-async def test_F5_R8_a_pair_that_asks_all_at_once_gets_one_direct_chat(bench: Bench) -> None:
-    desks = [ChatApiHarness(bench, f"api-{number}") for number in range(3)]
+async def test_F5_R8_a_pair_that_asks_all_at_once_gets_one_direct_chat(harness: DurabilityHarness) -> None:
+    desks = [ChatApiHarness(harness, f"api-{number}") for number in range(3)]
     replies = await asyncio.gather(
         *[api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB]}) for api in desks],
         *[api.ask(BOB, "POST /chats", {"type": "direct", "member_ids": [ANN]}) for api in desks],
@@ -143,8 +143,8 @@ async def test_F5_R8_a_pair_that_asks_all_at_once_gets_one_direct_chat(bench: Be
     assert len(desks[0].creations()) == 1
 
 
-async def test_R9_a_direct_chat_has_its_two_members_for_ever(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_R9_a_direct_chat_has_its_two_members_for_ever(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     chat_id = await api.direct(ANN, BOB)
     for request, body in (
         (f"PATCH /chats/{chat_id}", {"name": "Us"}),
@@ -160,11 +160,11 @@ async def test_R9_a_direct_chat_has_its_two_members_for_ever(bench: Bench) -> No
     chat = await api.data(BOB, f"GET /chats/{chat_id}")
     assert [(each["user_id"], each["role"]) for each in chat["members"]] == [(ANN, "member"), (BOB, "member")]
     assert (chat["name"], chat["member_count"]) == (None, 2)
-    assert list(bench.store.pairs.values()) == [chat_id]
+    assert list(harness.store.pairs.values()) == [chat_id]
 
 
-async def test_a_replayed_key_finds_the_direct_chat_that_was_there_before(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_a_replayed_key_finds_the_direct_chat_that_was_there_before(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     chat_id = await api.direct(BOB, ANN)
     body = {"type": "direct", "member_ids": [BOB]}
     first = await api.ask(ANN, "POST /chats", body, key=1)
@@ -174,8 +174,10 @@ async def test_a_replayed_key_finds_the_direct_chat_that_was_there_before(bench:
     assert again.data["chat_id"] == chat_id
 
 
-async def test_a_replayed_key_of_a_new_direct_chat_keeps_its_status_and_tells_nobody_again(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_a_replayed_key_of_a_new_direct_chat_keeps_its_status_and_tells_nobody_again(
+    harness: DurabilityHarness,
+) -> None:
+    api = ChatApiHarness(harness)
     body = {"type": "direct", "member_ids": [BOB]}
     first = await api.ask(ANN, "POST /chats", body, key=1)
     again = await api.ask(ANN, "POST /chats", body, key=1)
@@ -188,8 +190,8 @@ async def test_a_replayed_key_of_a_new_direct_chat_keeps_its_status_and_tells_no
 # --- once per key -----------------------------------------------------------------------------------------------------
 
 
-async def test_F10_a_replayed_creation_shows_the_chat_as_it_is_now_and_is_told_once(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_F10_a_replayed_creation_shows_the_chat_as_it_is_now_and_is_told_once(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     body = {"type": "group", "member_ids": [BOB]}
     first = await api.ask(ANN, "POST /chats", body, key=1)
     chat_id = first.data["chat_id"]
@@ -202,27 +204,27 @@ async def test_F10_a_replayed_creation_shows_the_chat_as_it_is_now_and_is_told_o
         await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [CID]}, key=1)
 
 
-async def test_without_a_key_or_with_another_one_a_group_is_made_anew(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_without_a_key_or_with_another_one_a_group_is_made_anew(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     body = {"type": "group", "member_ids": [BOB]}
     replies = [await api.ask(ANN, "POST /chats", body, key=key) for key in (None, None, 1, 2)]
     assert len({reply.data["chat_id"] for reply in replies}) == 4
 
 
-async def test_a_creation_with_an_unknown_outcome_is_resumed_by_its_key(bench: Bench) -> None:
-    api, before = ChatApiHarness(bench), len(bench.store.chats)
+async def test_a_creation_with_an_unknown_outcome_is_resumed_by_its_key(harness: DurabilityHarness) -> None:
+    api, before = ChatApiHarness(harness), len(harness.store.chats)
     body = {"type": "group", "member_ids": [BOB]}
     api.node.wire.on("create_group", LOST_RESPONSE)
     with pytest.raises(OutcomeUnknown):
         await api.ask(ANN, "POST /chats", body, key=1)
     reply = await api.ask(ANN, "POST /chats", body, key=1)
     assert reply.status == 201
-    assert len(bench.store.chats) == before + 1
+    assert len(harness.store.chats) == before + 1
     assert {event.chat_id for event in api.creations()} == {reply.data["chat_id"]}
 
 
-async def test_a_refused_creation_gives_its_key_back(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_a_refused_creation_gives_its_key_back(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     with pytest.raises(UserNotFound):
         await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [NOBODY]}, key=1)
     assert (await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [BOB]}, key=1)).status == 201
@@ -231,8 +233,8 @@ async def test_a_refused_creation_gives_its_key_back(bench: Bench) -> None:
 # --- name and quiet ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_renamed_group_answers_without_its_members(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_a_renamed_group_answers_without_its_members(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     chat_id = await api.group(ANN, BOB, name="Old")
     renamed = await api.data(ANN, f"PATCH /chats/{chat_id}", {"name": "  New "})
     assert renamed["name"] == "New"
@@ -248,10 +250,12 @@ async def test_a_renamed_group_answers_without_its_members(bench: Bench) -> None
         await api.ask(BOB, f"PATCH /chats/{chat_id}", {"name": "Mine"})
 
 
-async def test_quiet_lasts_for_the_hours_asked_for_or_for_ever_and_is_the_members_own(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_quiet_lasts_for_the_hours_asked_for_or_for_ever_and_is_the_members_own(
+    harness: DurabilityHarness,
+) -> None:
+    api = ChatApiHarness(harness)
     hour = await api.data(BOB, f"POST /chats/{CHAT}/mute", {"duration_hours": 1})
-    assert iso(bench.now_ms() + 3_599_000) < hour["muted_until"] <= iso(bench.now_ms() + 3_600_000)
+    assert iso(harness.now_ms() + 3_599_000) < hour["muted_until"] <= iso(harness.now_ms() + 3_600_000)
     for for_ever in ({}, None, {"duration_hours": None}):
         muted = await api.data(BOB, f"POST /chats/{CHAT}/mute", for_ever)
         assert muted == {"chat_id": CHAT, "muted_until": FOR_EVER}
@@ -263,15 +267,15 @@ async def test_quiet_lasts_for_the_hours_asked_for_or_for_ever_and_is_the_member
 
 @pytest.mark.parametrize("hours", [0, -1, 8761, 1.5, True, "1"])
 def test_quiet_for_no_hours_or_more_than_a_year_is_refused(hours: object) -> None:
-    async def refused(bench: Bench) -> None:
+    async def refused(harness: DurabilityHarness) -> None:
         with pytest.raises(ValidationFailed):
-            await ChatApiHarness(bench).ask(BOB, f"POST /chats/{CHAT}/mute", {"duration_hours": hours})
+            await ChatApiHarness(harness).ask(BOB, f"POST /chats/{CHAT}/mute", {"duration_hours": hours})
 
     simulate(refused)
 
 
-async def test_quiet_is_for_members(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_quiet_is_for_members(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     with pytest.raises(NotAMember):
         await api.ask(EVE, f"POST /chats/{CHAT}/mute", {})
     with pytest.raises(NotFound):

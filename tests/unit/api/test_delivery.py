@@ -5,7 +5,7 @@ import pytest
 from seriatim.api.delivery import check_chat_ids
 from seriatim.domain import limits
 from seriatim.domain.errors import BadRequest, Unprocessable, ValidationFailed
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench
+from tests.support.durability_harness import ANN, BOB, CHAT, CID, EVE, DurabilityHarness
 from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import DAN, ChatApiHarness, field_of
 
@@ -14,9 +14,9 @@ BOTH = [f"PATCH /delivery-state/{CHAT}", f"PATCH /chats/{CHAT}/delivery-state"]
 
 @pytest.mark.parametrize("request_line", BOTH)
 def test_R7_a_watermark_rises_and_never_falls(request_line: str) -> None:
-    async def acknowledge(bench: Bench) -> None:
-        api = ChatApiHarness(bench)
-        bench.given_messages(10)
+    async def acknowledge(harness: DurabilityHarness) -> None:
+        api = ChatApiHarness(harness)
+        harness.given_messages(10)
         first = await api.data(BOB, request_line, {"last_acked_sequence": 7})
         assert (first["chat_id"], first["last_acked_sequence"]) == (CHAT, 7)
         for lower in (7, 3, 1):
@@ -30,35 +30,35 @@ def test_R7_a_watermark_rises_and_never_falls(request_line: str) -> None:
 
 @pytest.mark.parametrize("request_line", BOTH)
 def test_R7_nothing_beyond_the_newest_message_is_acknowledged_or_written(request_line: str) -> None:
-    async def refuse(bench: Bench) -> None:
-        api = ChatApiHarness(bench)
+    async def refuse(harness: DurabilityHarness) -> None:
+        api = ChatApiHarness(harness)
         with pytest.raises(Unprocessable):
             await api.ask(BOB, request_line, {"last_acked_sequence": 1})
-        bench.given_messages(10)
+        harness.given_messages(10)
         with pytest.raises(Unprocessable) as refused:
             await api.ask(BOB, request_line, {"last_acked_sequence": 11})
         assert refused.value.details == {"reason": "invalid_sequence", "current_sequence": 10}
-        assert bench.store.watermarks == {}
+        assert harness.store.watermarks == {}
 
     simulate(refuse)
 
 
 @pytest.mark.parametrize("value", [0, -1, 2**53, 4.0, "4", True, None])
 def test_a_watermark_is_a_sequence(value: object) -> None:
-    async def refused(bench: Bench) -> None:
-        bench.given_messages(10)
+    async def refused(harness: DurabilityHarness) -> None:
+        harness.given_messages(10)
         with pytest.raises(ValidationFailed) as error:
-            await ChatApiHarness(bench).ask(BOB, BOTH[0], {"last_acked_sequence": value})
+            await ChatApiHarness(harness).ask(BOB, BOTH[0], {"last_acked_sequence": value})
         assert field_of(error.value)[0] == "last_acked_sequence"
 
     simulate(refused)
 
 
-async def test_below_the_first_message_there_is_nothing_to_acknowledge(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.put_tombstone(1)
-    bench.put_message(2)
-    bench.set_counter(CHAT, 2, published=2)
+async def test_below_the_first_message_there_is_nothing_to_acknowledge(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.put_tombstone(1)
+    harness.put_message(2)
+    harness.set_counter(CHAT, 2, published=2)
     answer = await api.data(BOB, BOTH[0], {"last_acked_sequence": 1})
     assert answer == {"chat_id": CHAT, "last_acked_sequence": 0, "updated_at": None}
 
@@ -66,8 +66,8 @@ async def test_below_the_first_message_there_is_nothing_to_acknowledge(bench: Be
 # --- one's own --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_state_of_ones_chats_says_how_much_is_pending(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_the_state_of_ones_chats_says_how_much_is_pending(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     chat_id, other = await api.group(ANN, BOB), await api.group(ANN, BOB)
     for number in range(3):
         await api.send(number, chat_id=chat_id)
@@ -86,8 +86,8 @@ async def test_the_state_of_ones_chats_says_how_much_is_pending(bench: Bench) ->
     assert (states[other]["current_sequence"], states[other]["pending_ack_count"]) == (0, 0)
 
 
-async def test_chats_of_others_and_of_nobody_are_left_out_of_the_state(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_chats_of_others_and_of_nobody_are_left_out_of_the_state(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     theirs, ours = await api.group(ANN, CID), await api.group(ANN, BOB)
     states = await api.data(BOB, f"GET /delivery-state?chat_ids={theirs},{ours},chat_none,,%20,{ours},{CHAT}")
     assert [state["chat_id"] for state in states] == [ours, CHAT]
@@ -95,12 +95,12 @@ async def test_chats_of_others_and_of_nobody_are_left_out_of_the_state(bench: Be
     assert await api.data(EVE, "GET /delivery-state?chat_ids=") == []
 
 
-async def test_who_was_removed_sees_no_state_although_the_index_still_has_them(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_who_was_removed_sees_no_state_although_the_index_still_has_them(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     chat_id = await api.group(ANN, BOB)
-    lagging = bench.store.memberships_of(BOB)
-    bench.remove(BOB, chat_id=chat_id)
-    bench.store.memberships_of = lambda user_id: lagging  # type: ignore[method-assign]
+    lagging = harness.store.memberships_of(BOB)
+    harness.remove(BOB, chat_id=chat_id)
+    harness.store.memberships_of = lambda user_id: lagging  # type: ignore[method-assign]
     assert await api.data(BOB, "GET /delivery-state") == []
 
 
@@ -109,8 +109,8 @@ def test_each_chat_is_asked_about_once_and_what_is_no_id_never() -> None:
     assert check_chat_ids(None) is None
 
 
-async def test_fifty_chats_may_be_named_and_no_more(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_fifty_chats_may_be_named_and_no_more(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     fifty = ",".join(f"chat_{number}" for number in range(50))
     assert [state["chat_id"] for state in await api.data(BOB, f"GET /delivery-state?chat_ids={fifty}")] == [CHAT]
     with pytest.raises(ValidationFailed) as refused:
@@ -118,12 +118,12 @@ async def test_fifty_chats_may_be_named_and_no_more(bench: Bench) -> None:
     assert field_of(refused.value) == ("chat_ids", "TOO_LONG")
 
 
-async def test_all_chats_of_a_busy_user_are_shown(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_all_chats_of_a_busy_user_are_shown(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     for number in range(2 * limits.LOOKUP_KEYS_MAX + 1):
-        bench.add_chat(f"chat_{number:03d}", (ANN, BOB))
-        bench.store.index_member(f"chat_{number:03d}", BOB)
-        bench.store.put_watermark(BOB, f"chat_{number:03d}", number + 1)
+        harness.add_chat(f"chat_{number:03d}", (ANN, BOB))
+        harness.store.index_member(f"chat_{number:03d}", BOB)
+        harness.store.put_watermark(BOB, f"chat_{number:03d}", number + 1)
     states = await api.data(BOB, "GET /delivery-state")
     assert [state["last_acked_sequence"] for state in states] == list(range(1, 2 * limits.LOOKUP_KEYS_MAX + 2))
 
@@ -131,12 +131,12 @@ async def test_all_chats_of_a_busy_user_are_shown(bench: Bench) -> None:
 # --- of a message -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_sender_and_whoever_is_that_far_has_received_a_message(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(5)  # of Ann
-    bench.put_message(6, sender_id=CID)
-    bench.set_counter(CHAT, 6, published=6)
-    bench.store.put_watermark(BOB, CHAT, 5, bench.now_ms())
+async def test_the_sender_and_whoever_is_that_far_has_received_a_message(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(5)  # of Ann
+    harness.put_message(6, sender_id=CID)
+    harness.set_counter(CHAT, 6, published=6)
+    harness.store.put_watermark(BOB, CHAT, 5, harness.now_ms())
     newest = await api.data(BOB, f"GET /chats/{CHAT}/delivery-status")
     assert (newest["chat_id"], newest["chat_type"], newest["member_count"]) == (CHAT, "group", 3)
     assert newest["delivery_summary"] == {
@@ -150,7 +150,7 @@ async def test_the_sender_and_whoever_is_that_far_has_received_a_message(bench: 
     assert [each["updated_at"] is None for each in newest["members"]] == [True, False, True]
     fifth = await api.data(BOB, f"GET /chats/{CHAT}/delivery-status?for_sequence=5")
     assert fifth["delivery_summary"]["delivered_count"] == 2
-    bench.store.put_watermark(CID, CHAT, 5, bench.now_ms())
+    harness.store.put_watermark(CID, CHAT, 5, harness.now_ms())
     fifth = await api.data(BOB, f"GET /chats/{CHAT}/delivery-status?for_sequence=5")
     assert fifth["delivery_summary"] == {
         "sequence": 5,
@@ -160,24 +160,24 @@ async def test_the_sender_and_whoever_is_that_far_has_received_a_message(bench: 
     }
 
 
-async def test_only_current_members_count_in_the_status(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(5)
-    bench.store.put_watermark(DAN, CHAT, 5, bench.now_ms())
+async def test_only_current_members_count_in_the_status(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(5)
+    harness.store.put_watermark(DAN, CHAT, 5, harness.now_ms())
     await api.ask(ANN, f"DELETE /chats/{CHAT}/members/{CID}")
     status = await api.data(BOB, f"GET /chats/{CHAT}/delivery-status")
     assert [each["user_id"] for each in status["members"]] == [ANN, BOB]
     assert status["delivery_summary"]["pending_count"] == 1
 
 
-async def test_in_an_empty_chat_nothing_is_pending(bench: Bench) -> None:
-    status = await ChatApiHarness(bench).data(BOB, f"GET /chats/{CHAT}/delivery-status")
+async def test_in_an_empty_chat_nothing_is_pending(harness: DurabilityHarness) -> None:
+    status = await ChatApiHarness(harness).data(BOB, f"GET /chats/{CHAT}/delivery-status")
     assert (status["delivery_summary"]["sequence"], status["delivery_summary"]["all_delivered"]) == (0, True)
 
 
-async def test_R3_the_pages_of_a_status_are_about_one_message_and_sum_up_everybody(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(5)
+async def test_R3_the_pages_of_a_status_are_about_one_message_and_sum_up_everybody(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(5)
     reply = await api.ask(BOB, f"GET /chats/{CHAT}/delivery-status?limit=2")
     assert reply.pagination is not None
     await api.send(1)

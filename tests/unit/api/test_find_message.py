@@ -7,43 +7,47 @@ from seriatim.domain.errors import NotFound, ValidationFailed
 from seriatim.domain.ids import ulid, ulid_ms
 from seriatim.domain.message import Message
 from seriatim.domain.times import iso
-from tests.support.bench import BOB, CHAT, Bench, key_id
+from tests.support.durability_harness import BOB, CHAT, DurabilityHarness, key_id
 from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import ChatApiHarness
 
 MESSAGES = f"GET /chats/{CHAT}/messages"
 
 
-async def test_a_message_is_found_by_its_id_wherever_it_stands(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    ids = _given(bench, 400, every_s=7)
+async def test_a_message_is_found_by_its_id_wherever_it_stands(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    ids = _given(harness, 400, every_s=7)
     for sequence in (1, 2, 3, 7, 100, 199, 200, 201, 399, 400):
         found = await api.data(BOB, f"{MESSAGES}/{ids[sequence]}")
         assert (found["sequence"], found["message_id"]) == (sequence, ids[sequence])
         assert found["sender"]["display_name"] == "Ann"
 
 
-async def test_a_search_halves_and_does_not_read_everything(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    ids = _given(bench, 4000, every_s=7)
+async def test_a_search_halves_and_does_not_read_everything(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    ids = _given(harness, 4000, every_s=7)
     api.node.wire.calls.clear()
     await api.ask(BOB, f"{MESSAGES}/{ids[1234]}")
     assert api.node.wire.count("read") < 20
 
 
-async def test_a_message_is_found_although_clocks_disagree_by_seconds_and_slots_are_empty(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    ids = _given(bench, 300, every_s=1, skew_s=9, tombstones=range(50, 150))
+async def test_a_message_is_found_although_clocks_disagree_by_seconds_and_slots_are_empty(
+    harness: DurabilityHarness,
+) -> None:
+    api = ChatApiHarness(harness)
+    ids = _given(harness, 300, every_s=1, skew_s=9, tombstones=range(50, 150))
     for sequence in (1, 2, 3, 48, 49, 150, 151, 152, 250, 299, 300):
         assert (await api.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
 
 
-async def test_a_message_is_found_although_its_id_and_its_time_differ_by_as_much_as_they_may(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_a_message_is_found_although_its_id_and_its_time_differ_by_as_much_as_they_may(
+    harness: DurabilityHarness,
+) -> None:
+    api = ChatApiHarness(harness)
     spread_ms = int(limits.FIND_SPREAD_S * 1000)
-    at_ms = bench.now_ms() - 1_000_000
+    at_ms = harness.now_ms() - 1_000_000
     for sequence, born_ms in enumerate((at_ms + spread_ms, at_ms, at_ms - spread_ms), start=1):
-        bench.store.fill(
+        harness.store.fill(
             Message(
                 message_id=f"msg_{ulid(born_ms, sequence)}",
                 chat_id=CHAT,
@@ -55,29 +59,29 @@ async def test_a_message_is_found_although_its_id_and_its_time_differ_by_as_much
                 created_at=iso(at_ms),
             )
         )
-    bench.set_counter(CHAT, 3, published=3)
-    for message in bench.messages():
+    harness.set_counter(CHAT, 3, published=3)
+    for message in harness.messages():
         assert (await api.data(BOB, f"{MESSAGES}/{message.message_id}"))["sequence"] == message.sequence
 
 
-async def test_a_message_among_many_of_the_same_moment_is_found(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    ids = _given(bench, 1500, every_s=0)
+async def test_a_message_among_many_of_the_same_moment_is_found(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    ids = _given(harness, 1500, every_s=0)
     for sequence in (1, 750, 1500):
         assert (await api.data(BOB, f"{MESSAGES}/{ids[sequence]}"))["sequence"] == sequence
 
 
-async def test_what_was_really_sent_is_found(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_what_was_really_sent_is_found(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     receipt = await api.send(1)
     assert (await api.data(BOB, f"{MESSAGES}/{receipt.message_id}"))["sequence"] == 1
     assert (await api.data(BOB, f"{MESSAGES}/1"))["message_id"] == receipt.message_id
 
 
-async def test_what_is_not_in_this_chat_is_not_found(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    ids = _given(bench, 30, every_s=7, tombstones=range(10, 12))
-    bench.add_chat("chat_2")
+async def test_what_is_not_in_this_chat_is_not_found(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    ids = _given(harness, 30, every_s=7, tombstones=range(10, 12))
+    harness.add_chat("chat_2")
     born = ulid_ms(ids[15].removeprefix("msg_"))
     assert born is not None
     foreign, early, late = (f"msg_{ulid(ms, 99)}" for ms in (born, 0, 2**48 - 1))
@@ -89,9 +93,9 @@ async def test_what_is_not_in_this_chat_is_not_found(bench: Bench) -> None:
             await api.ask(BOB, f"GET /chats/chat_2/messages/{wanted}")
 
 
-async def test_nothing_above_a_hole_is_found(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    ids = _given(bench, 9, every_s=0, holes=(5,))
+async def test_nothing_above_a_hole_is_found(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    ids = _given(harness, 9, every_s=0, holes=(5,))
     for wanted in (ids[7], "7", "6"):
         with pytest.raises(NotFound):
             await api.ask(BOB, f"{MESSAGES}/{wanted}")
@@ -118,9 +122,9 @@ async def test_nothing_above_a_hole_is_found(bench: Bench) -> None:
 def test_around_a_sequence_stand_its_neighbours(
     sequence: int, context: int, found: bool, shown: list[int], before: bool, after: bool
 ) -> None:
-    async def around(bench: Bench) -> None:
-        _given(bench, 20, every_s=1, tombstones=range(14, 16))
-        data = await ChatApiHarness(bench).data(BOB, f"{MESSAGES}/around/{sequence}?context={context}")
+    async def around(harness: DurabilityHarness) -> None:
+        _given(harness, 20, every_s=1, tombstones=range(14, 16))
+        data = await ChatApiHarness(harness).data(BOB, f"{MESSAGES}/around/{sequence}?context={context}")
         assert (data["target_sequence"], data["target_found"]) == (sequence, found)
         assert [each["sequence"] for each in data["messages"]] == shown
         assert (data["has_more_before"], data["has_more_after"]) == (before, after)
@@ -128,9 +132,9 @@ def test_around_a_sequence_stand_its_neighbours(
     simulate(around)
 
 
-async def test_around_takes_25_on_each_side_unless_told_otherwise_and_at_most_50(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(200)
+async def test_around_takes_25_on_each_side_unless_told_otherwise_and_at_most_50(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(200)
     assert len((await api.data(BOB, f"{MESSAGES}/around/100"))["messages"]) == 51
     for context in (0, 51):
         with pytest.raises(ValidationFailed):
@@ -140,9 +144,9 @@ async def test_around_takes_25_on_each_side_unless_told_otherwise_and_at_most_50
             await api.ask(BOB, f"{MESSAGES}/around/{sequence}")
 
 
-async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(101, content="\x01" * limits.CONTENT_BYTES_MAX)
+async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(101, content="\x01" * limits.CONTENT_BYTES_MAX)
     data = await api.data(BOB, f"{MESSAGES}/around/51?context=50")
     shown = [each["sequence"] for each in data["messages"]]
     assert shown == list(range(shown[0], shown[-1] + 1))
@@ -151,13 +155,15 @@ async def test_what_is_too_much_for_one_answer_is_left_out_on_both_far_ends(benc
     assert (data["has_more_before"], data["has_more_after"]) == (True, True)
 
 
-async def test_one_message_that_was_left_out_on_one_end_is_more_on_that_end_and_not_on_the_other(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_one_message_that_was_left_out_on_one_end_is_more_on_that_end_and_not_on_the_other(
+    harness: DurabilityHarness,
+) -> None:
+    api = ChatApiHarness(harness)
     large = "\x01" * limits.CONTENT_BYTES_MAX
-    bench.given_messages(101, content=large)
+    harness.given_messages(101, content=large)
     fit = len((await api.data(BOB, f"{MESSAGES}/around/51?context=50"))["messages"])
-    bench.add_chat("chat_2")
-    bench.given_messages(fit + 1, chat_id="chat_2", content=large)
+    harness.add_chat("chat_2")
+    harness.given_messages(fit + 1, chat_id="chat_2", content=large)
     middle = (fit + 1) // 2
     for sequence, shown, more in (
         (middle + 1, range(2, fit + 2), (True, False)),
@@ -169,7 +175,7 @@ async def test_one_message_that_was_left_out_on_one_end_is_more_on_that_end_and_
 
 
 def _given(
-    bench: Bench,
+    harness: DurabilityHarness,
     count: int,
     *,
     every_s: int,
@@ -179,16 +185,16 @@ def _given(
 ) -> dict[int, str]:
     """Messages with real ids; those of odd sequence come from a process whose clock is late. Returns the ids."""
     ids: dict[int, str] = {}
-    start = bench.now_ms() - 10_000_000
+    start = harness.now_ms() - 10_000_000
     for sequence in range(1, count + 1):
         at_ms = start + sequence * every_s * 1000 - (skew_s * 1000 if sequence % 2 else 0)
         if sequence in holes:
             continue
         if sequence in tombstones:
-            bench.put_tombstone(sequence)
+            harness.put_tombstone(sequence)
             continue
         ids[sequence] = f"msg_{ulid(at_ms - 300, sequence)}"
-        bench.store.fill(
+        harness.store.fill(
             Message(
                 message_id=ids[sequence],
                 chat_id=CHAT,
@@ -197,8 +203,8 @@ def _given(
                 client_message_id=key_id(sequence),
                 content="text",
                 content_type="text/plain",
-                created_at=iso(bench.now_ms() if holes else at_ms),
+                created_at=iso(harness.now_ms() if holes else at_ms),
             )
         )
-    bench.set_counter(CHAT, count, published=min(holes, default=count + 1) - 1)
+    harness.set_counter(CHAT, count, published=min(holes, default=count + 1) - 1)
     return ids

@@ -4,7 +4,7 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import BadRequest, NotAMember, OutcomeUnknown, ValidationFailed
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench, draft
+from tests.support.durability_harness import ANN, BOB, CHAT, CID, EVE, DurabilityHarness, draft
 from tests.support.scripted_wire import LOST_RESPONSE, with_before
 from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import ChatApiHarness, Json, Reply, field_of
@@ -14,9 +14,9 @@ HISTORY = f"GET /chats/{CHAT}/messages"
 
 @pytest.mark.parametrize("direction", ["backward", "forward"])
 def test_F9_R3_R4_a_walk_over_250_messages_with_gaps_is_complete_while_new_ones_arrive(direction: str) -> None:
-    async def walk(bench: Bench) -> None:
-        api = ChatApiHarness(bench)
-        there = _with_gaps(bench, 300)
+    async def walk(harness: DurabilityHarness) -> None:
+        api = ChatApiHarness(harness)
+        there = _with_gaps(harness, 300)
         assert len(there) == 250
         reply = await api.ask(BOB, f"{HISTORY}?limit=40&direction={direction}")
         seen = _sequences(reply)
@@ -66,9 +66,9 @@ def test_F9_R3_R4_a_walk_over_250_messages_with_gaps_is_complete_while_new_ones_
     ],
 )
 def test_bounds_are_exclusive_and_a_page_says_whether_there_is_more(query: str, shown: range, more: bool) -> None:
-    async def page(bench: Bench) -> None:
-        api = ChatApiHarness(bench)
-        bench.given_messages(60)
+    async def page(harness: DurabilityHarness) -> None:
+        api = ChatApiHarness(harness)
+        harness.given_messages(60)
         reply = await api.ask(BOB, f"{HISTORY}?{query}")
         assert _sequences(reply) == list(shown)
         assert reply.pagination is not None
@@ -91,9 +91,9 @@ def test_bounds_are_exclusive_and_a_page_says_whether_there_is_more(query: str, 
     ],
 )
 def test_a_parameter_out_of_its_range_is_refused_by_name(query: str, field: str) -> None:
-    async def refused(bench: Bench) -> None:
+    async def refused(harness: DurabilityHarness) -> None:
         with pytest.raises(ValidationFailed) as error:
-            await ChatApiHarness(bench).ask(BOB, f"{HISTORY}?{query}")
+            await ChatApiHarness(harness).ask(BOB, f"{HISTORY}?{query}")
         assert field_of(error.value)[0] == field
 
     simulate(refused)
@@ -102,9 +102,9 @@ def test_a_parameter_out_of_its_range_is_refused_by_name(query: str, field: str)
 # --- cursors ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_cursor_keeps_the_bounds_of_the_first_page(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(30)
+async def test_a_cursor_keeps_the_bounds_of_the_first_page(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(30)
     for direction, expected in (
         ("backward", list(range(19, 10, -1))),
         ("forward", list(range(11, 20))),
@@ -114,9 +114,9 @@ async def test_a_cursor_keeps_the_bounds_of_the_first_page(bench: Bench) -> None
         assert [each["sequence"] for page in pages for each in page] == expected
 
 
-async def test_the_previous_cursor_goes_the_other_way_from_where_this_page_began(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(30)
+async def test_the_previous_cursor_goes_the_other_way_from_where_this_page_began(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(30)
     first = await api.ask(BOB, f"{HISTORY}?limit=4&after_sequence=10&before_sequence=20")
     second = await _follow(api, first, "next")
     back = await _follow(api, second, "prev")
@@ -133,9 +133,9 @@ async def test_the_previous_cursor_goes_the_other_way_from_where_this_page_began
     assert _sequences(await _follow(api, end, "prev")) == [12, 13, 14, 15]
 
 
-async def test_a_cursor_has_its_own_bounds_and_direction(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(30)
+async def test_a_cursor_has_its_own_bounds_and_direction(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(30)
     reply = await api.ask(BOB, f"{HISTORY}?limit=4")
     assert reply.pagination is not None
     cursor = reply.pagination.next_cursor
@@ -150,10 +150,10 @@ async def test_a_cursor_has_its_own_bounds_and_direction(bench: Bench) -> None:
     assert _sequences(await api.ask(BOB, f"{HISTORY}?limit=1&cursor={cursor}&direction=backward")) == [26]
 
 
-async def test_a_cursor_is_of_use_only_to_its_owner_in_its_chat_at_its_endpoint(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(30)
-    bench.add_chat("chat_2")
+async def test_a_cursor_is_of_use_only_to_its_owner_in_its_chat_at_its_endpoint(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(30)
+    harness.add_chat("chat_2")
     reply = await api.ask(BOB, f"{HISTORY}?limit=4")
     members = await api.ask(BOB, f"GET /chats/{CHAT}/members?limit=1")
     assert reply.pagination is not None
@@ -174,8 +174,8 @@ async def test_a_cursor_is_of_use_only_to_its_owner_in_its_chat_at_its_endpoint(
 # --- what a page holds ------------------------------------------------------------------------------------------------
 
 
-async def test_R22_rest_and_the_socket_agree_on_every_field(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_R22_rest_and_the_socket_agree_on_every_field(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     receipt = await api.send(1, sender_id=CID, content="Grüße 👋 \x01")
     [synced] = (await api.node.ingest.read(BOB, CHAT, after=0, limit=5, timeout_s=5)).messages
     [shown] = await api.data(BOB, HISTORY)
@@ -194,19 +194,19 @@ async def test_R22_rest_and_the_socket_agree_on_every_field(bench: Bench) -> Non
     assert shown["created_at"] == receipt.created_at
 
 
-async def test_what_was_acknowledged_a_moment_ago_is_the_newest(bench: Bench) -> None:
-    api, other = ChatApiHarness(bench), ChatApiHarness(bench, "api-2")
+async def test_what_was_acknowledged_a_moment_ago_is_the_newest(harness: DurabilityHarness) -> None:
+    api, other = ChatApiHarness(harness), ChatApiHarness(harness, "api-2")
     for number in range(1, 4):
         receipt = await api.send(number)
         assert _sequences(await api.ask(BOB, f"{HISTORY}?limit=1")) == [receipt.sequence]
         assert _sequences(await other.ask(BOB, f"{HISTORY}?limit=1")) == [receipt.sequence]
 
 
-async def test_nothing_above_a_hole_is_shown_whatever_bounds_are_asked_for(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_nothing_above_a_hole_is_shown_whatever_bounds_are_asked_for(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     for sequence in (1, 2, 4, 5, 6):
-        bench.put_message(sequence)
-    bench.set_counter(CHAT, 6, published=2)
+        harness.put_message(sequence)
+    harness.set_counter(CHAT, 6, published=2)
     for query, shown in (
         ("", [2, 1]),
         ("direction=forward", [1, 2]),
@@ -218,9 +218,11 @@ async def test_nothing_above_a_hole_is_shown_whatever_bounds_are_asked_for(bench
         assert _sequences(await api.ask(BOB, f"{HISTORY}?{query}")) == shown, query
 
 
-async def test_a_page_ends_before_it_grows_beyond_a_mebibyte_and_the_next_goes_on_there(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(100, content="\x01" * limits.CONTENT_BYTES_MAX)  # six characters each, once they are JSON
+async def test_a_page_ends_before_it_grows_beyond_a_mebibyte_and_the_next_goes_on_there(
+    harness: DurabilityHarness,
+) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(100, content="\x01" * limits.CONTENT_BYTES_MAX)  # six characters each, once they are JSON
     for direction in ("backward", "forward"):
         reply = await api.ask(BOB, f"{HISTORY}?limit=100&direction={direction}")
         assert reply.pagination is not None
@@ -231,24 +233,24 @@ async def test_a_page_ends_before_it_grows_beyond_a_mebibyte_and_the_next_goes_o
         assert sequences == (list(range(100, 0, -1)) if direction == "backward" else list(range(1, 101)))
 
 
-async def test_a_long_run_of_tombstones_ends_a_page_early_and_loses_nothing(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_a_long_run_of_tombstones_ends_a_page_early_and_loses_nothing(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
     last = (limits.HISTORY_READS_MAX + 2) * limits.SYNC_SLOTS_MAX
-    bench.put_message(1)
+    harness.put_message(1)
     for sequence in range(2, last):
-        bench.put_tombstone(sequence)
-    bench.put_message(last)
-    bench.set_counter(CHAT, last, published=last)
+        harness.put_tombstone(sequence)
+    harness.put_message(last)
+    harness.set_counter(CHAT, last, published=last)
     pages = await api.walk(BOB, f"{HISTORY}?limit=10&direction=forward")
     assert [each["sequence"] for page in pages for each in page] == [1, last]
     assert len(pages) > 1
     assert _sequences(await api.ask(BOB, f"{HISTORY}?limit=10")) == [last, 1]
 
 
-async def test_a_sender_without_an_account_is_shown_without_a_name(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.put_message(1, sender_id="user_gone")
-    bench.set_counter(CHAT, 1, published=1)
+async def test_a_sender_without_an_account_is_shown_without_a_name(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.put_message(1, sender_id="user_gone")
+    harness.set_counter(CHAT, 1, published=1)
     [shown] = await api.data(BOB, HISTORY)
     assert shown["sender"] == {"user_id": "user_gone", "display_name": None}
 
@@ -256,9 +258,11 @@ async def test_a_sender_without_an_account_is_shown_without_a_name(bench: Bench)
 # --- who may read -----------------------------------------------------------------------------------------------------
 
 
-async def test_R12_F8_a_removed_member_loses_history_and_gets_it_back_whole_when_added_again(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(30)
+async def test_R12_F8_a_removed_member_loses_history_and_gets_it_back_whole_when_added_again(
+    harness: DurabilityHarness,
+) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(30)
     await api.ask(BOB, f"PATCH /delivery-state/{CHAT}", {"last_acked_sequence": 20})
     reply = await api.ask(BOB, f"{HISTORY}?limit=4")
     assert reply.pagination is not None
@@ -273,20 +277,20 @@ async def test_R12_F8_a_removed_member_loses_history_and_gets_it_back_whole_when
     assert state["last_acked_sequence"] == 20
 
 
-async def test_who_is_removed_while_the_history_is_read_sees_none_of_it(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(30)
+async def test_who_is_removed_while_the_history_is_read_sees_none_of_it(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(30)
     for operation, query in (("read_back", ""), ("read", "?direction=forward")):
-        if BOB not in bench.store.members(CHAT):
+        if BOB not in harness.store.members(CHAT):
             await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": BOB})
-        api.node.wire.on(operation, with_before(lambda: bench.remove(BOB)))
+        api.node.wire.on(operation, with_before(lambda: harness.remove(BOB)))
         with pytest.raises(NotAMember):
             await api.ask(BOB, f"{HISTORY}{query}")
 
 
-async def test_a_failing_store_is_an_error_and_never_a_short_page(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
-    bench.given_messages(30)
+async def test_a_failing_store_is_an_error_and_never_a_short_page(harness: DurabilityHarness) -> None:
+    api = ChatApiHarness(harness)
+    harness.given_messages(30)
     for operation, query in (("read_back", ""), ("read", "?direction=forward"), ("users", "")):
         api.node.wire.always(operation, LOST_RESPONSE)
         with pytest.raises(OutcomeUnknown):
@@ -294,26 +298,28 @@ async def test_a_failing_store_is_an_error_and_never_a_short_page(bench: Bench) 
         api.node.wire.heal()
 
 
-async def test_R2_an_outsiders_question_changes_nothing_and_is_answered_alike_everywhere(bench: Bench) -> None:
-    api = ChatApiHarness(bench)
+async def test_R2_an_outsiders_question_changes_nothing_and_is_answered_alike_everywhere(
+    harness: DurabilityHarness,
+) -> None:
+    api = ChatApiHarness(harness)
     for sequence in (1, 3):
-        bench.put_message(sequence, age_s=60)  # an old hole, which a member's reading would close
-    bench.set_counter(CHAT, 3, published=1)
+        harness.put_message(sequence, age_s=60)  # an old hole, which a member's reading would close
+    harness.set_counter(CHAT, 3, published=1)
     for query in ("", "?direction=forward", "?after_sequence=1", "?before_sequence=1"):
         with pytest.raises(NotAMember):
             await api.ask(EVE, f"{HISTORY}{query}")
-    assert bench.tombstones() == []
+    assert harness.tombstones() == []
 
 
-def _with_gaps(bench: Bench, count: int) -> list[int]:
+def _with_gaps(harness: DurabilityHarness, count: int) -> list[int]:
     """Every sixth slot holds a tombstone. Returns where messages are."""
     there = [sequence for sequence in range(1, count + 1) if sequence % 6]
     for sequence in range(1, count + 1):
         if sequence in there:
-            bench.put_message(sequence)
+            harness.put_message(sequence)
         else:
-            bench.put_tombstone(sequence)
-    bench.set_counter(CHAT, count, published=count)
+            harness.put_tombstone(sequence)
+    harness.set_counter(CHAT, count, published=count)
     return there
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.bench import ANN, BOB, CHAT, Bench
+from tests.support.durability_harness import ANN, BOB, CHAT, DurabilityHarness
 from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import ChatApiHarness, Json
 
@@ -20,9 +20,9 @@ SLOTS = st.lists(st.booleans(), max_size=24)
 def test_R3_R4_a_walk_through_any_part_of_a_history_shows_each_of_its_messages_once_in_order(
     slots: list[bool], limit: int, direction: str, before: int | None, after: int | None
 ) -> None:
-    async def walk(bench: Bench) -> None:
-        api = ChatApiHarness(bench)
-        there = _fill(bench, slots)
+    async def walk(harness: DurabilityHarness) -> None:
+        api = ChatApiHarness(harness)
+        there = _fill(harness, slots)
         bounds = [("before_sequence", before), ("after_sequence", after)]
         query = "".join([f"&{name}={value}" for name, value in bounds if value is not None])
         pages = await api.walk(BOB, f"GET /chats/{CHAT}/messages?limit={limit}&direction={direction}{query}")
@@ -39,9 +39,9 @@ def test_R3_R4_a_walk_through_any_part_of_a_history_shows_each_of_its_messages_o
 def test_a_walk_may_change_the_size_of_its_pages_and_turn_around_at_any_page(
     slots: list[bool], limits: list[int], direction: str
 ) -> None:
-    async def walk(bench: Bench) -> None:
-        api = ChatApiHarness(bench)
-        there = _fill(bench, slots)
+    async def walk(harness: DurabilityHarness) -> None:
+        api = ChatApiHarness(harness)
+        there = _fill(harness, slots)
         path = f"GET /chats/{CHAT}/messages"
         reply = await api.ask(BOB, f"{path}?limit={limits[0]}&direction={direction}")
         shown = [reply.data]
@@ -64,8 +64,8 @@ def test_a_walk_may_change_the_size_of_its_pages_and_turn_around_at_any_page(
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 12), st.lists(st.integers(0, 11), max_size=8), LIMITS)
 def test_R3_R4_the_pages_of_the_list_of_chats_are_all_chats_once(made: int, active: list[int], limit: int) -> None:
-    async def walk(bench: Bench) -> None:
-        api = ChatApiHarness(bench)
+    async def walk(harness: DurabilityHarness) -> None:
+        api = ChatApiHarness(harness)
         chat_ids = [await api.group(ANN, BOB) for _ in range(made)]
         for number, index in enumerate(active):
             if index < made:
@@ -80,8 +80,8 @@ def test_R3_R4_the_pages_of_the_list_of_chats_are_all_chats_once(made: int, acti
 @settings(deadline=None, max_examples=25)
 @given(st.integers(1, 12), LIMITS)
 def test_R3_R4_the_pages_of_members_and_of_who_received_what_are_all_members_once(others: int, limit: int) -> None:
-    async def walk(bench: Bench) -> None:
-        api = ChatApiHarness(bench)
+    async def walk(harness: DurabilityHarness) -> None:
+        api = ChatApiHarness(harness)
         people = [api.add_user(f"user_{number:02}") for number in range(others)]
         chat_id = await api.group(ANN, *people)
         await _same_in_pages(api, f"GET /chats/{chat_id}/members", limit, lambda page: page)
@@ -99,14 +99,14 @@ async def _same_in_pages(api: ChatApiHarness, request: str, limit: int, items: C
     assert all(len(items(page)) == limit for page in pages[:-1])
 
 
-def _fill(bench: Bench, slots: list[bool]) -> list[int]:
+def _fill(harness: DurabilityHarness, slots: list[bool]) -> list[int]:
     """Returns where messages are."""
     for sequence, kept in enumerate(slots, 1):
         if kept:
-            bench.put_message(sequence)
+            harness.put_message(sequence)
         else:
-            bench.put_tombstone(sequence)
-    bench.set_counter(CHAT, len(slots), published=len(slots))
+            harness.put_tombstone(sequence)
+    harness.set_counter(CHAT, len(slots), published=len(slots))
     return [sequence for sequence, kept in enumerate(slots, 1) if kept]
 
 

@@ -21,33 +21,33 @@ from seriatim.ports.message_log import Entry, Key
 from seriatim.simulation.stores import atomic_store
 from seriatim.simulation.stores.atomic_store import MemoryAtomicTransaction
 from seriatim.simulation.stores.event_log import MemoryBroker
-from tests.support.bench import CHAT, EVE, Bench, Node, draft
+from tests.support.durability_harness import CHAT, EVE, DurabilityHarness, Node, draft
 from tests.support.scripted_wire import LOST_REQUEST, THROTTLED, UNAVAILABLE, CallOutcome, late
 
 OTHER = "chat_2"
 DAYS_S = 86_400.0
 
 
-def express(bench: Bench) -> Node:
-    bench.add_chat(OTHER)
-    return bench.node(atomic_store=True)
+def express(harness: DurabilityHarness) -> Node:
+    harness.add_chat(OTHER)
+    return harness.node(atomic_store=True)
 
 
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-async def test_who_has_less_time_than_the_others_is_answered_in_its_own(bench: Bench) -> None:
-    node = express(bench)
+async def test_who_has_less_time_than_the_others_is_answered_in_its_own(harness: DurabilityHarness) -> None:
+    node = express(harness)
     node.wire.on("transaction", late(2.0))
     patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=1.0)
     assert isinstance(await hasty, OutcomeUnknown)
     assert not patient.done()
     assert isinstance(await patient, Receipt)
-    assert bench.contents() == ["text 1"]
+    assert harness.contents() == ["text 1"]
 
 
-async def test_who_was_answered_before_the_others_is_not_answered_or_counted_again(bench: Bench) -> None:
-    node = express(bench)
+async def test_who_was_answered_before_the_others_is_not_answered_or_counted_again(harness: DurabilityHarness) -> None:
+    node = express(harness)
     node.wire.on("transaction", CallOutcome(response_s=2.0))
     patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=1.0)
     assert isinstance(await hasty, OutcomeUnknown)
@@ -56,34 +56,34 @@ async def test_who_was_answered_before_the_others_is_not_answered_or_counted_aga
     assert (await node.stored(draft(2))).deduplicated
 
 
-async def test_whose_time_is_almost_up_when_the_step_is_decided_is_not_stored(bench: Bench) -> None:
-    node = express(bench)
+async def test_whose_time_is_almost_up_when_the_step_is_decided_is_not_stored(harness: DurabilityHarness) -> None:
+    node = express(harness)
     node.wire.on("transaction", late(2.0))
     patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=2.1)
     assert isinstance(await hasty, ServerBusy)
     assert isinstance(await patient, Receipt)
-    assert bench.contents() == ["text 1"]
+    assert harness.contents() == ["text 1"]
 
 
-async def test_drafts_without_time_are_refused_and_say_nothing_about_the_store(bench: Bench) -> None:
-    node = express(bench)
+async def test_drafts_without_time_are_refused_and_say_nothing_about_the_store(harness: DurabilityHarness) -> None:
+    node = express(harness)
     for number in range(2 * limits.BREAKER_FAILURES_MAX):
         assert isinstance(await node.failed(draft(number), within_s=limits.ATTEMPT_ROOM_S / 2), ServiceUnavailable)
     assert node.wire.calls == []
     assert isinstance(await node.send(draft(99)), Receipt)
 
 
-async def test_a_step_that_was_given_up_is_never_taken_and_the_next_one_begins(bench: Bench) -> None:
-    node = express(bench)
+async def test_a_step_that_was_given_up_is_never_taken_and_the_next_one_begins(harness: DurabilityHarness) -> None:
+    node = express(harness)
     node.wire.on("transaction", late(6.0), LOST_REQUEST)
     assert isinstance(await node.failed(draft(1)), OutcomeUnknown)
     assert isinstance(await node.failed(draft(2)), OutcomeUnknown)
-    assert (bench.contents(), bench.counter().allocated) == ([], 0)
+    assert (harness.contents(), harness.counter().allocated) == ([], 0)
     assert (await node.stored(draft(3))).sequence == 1
 
 
-async def test_too_many_that_wait_are_refused_and_the_rest_is_stored(bench: Bench) -> None:
-    node = express(bench)
+async def test_too_many_that_wait_are_refused_and_the_rest_is_stored(harness: DurabilityHarness) -> None:
+    node = express(harness)
     most, limits.COMMIT_BATCH_DRAFTS_MAX = limits.COMMIT_BATCH_DRAFTS_MAX, 2
     try:
         answers = [node.submit(draft(number)) for number in (1, 2, 3)]
@@ -95,39 +95,39 @@ async def test_too_many_that_wait_are_refused_and_the_rest_is_stored(bench: Benc
 # --- answers ----------------------------------------------------------------------------------------------------------
 
 
-async def test_when_a_step_fails_all_of_it_is_answered_and_nothing_of_it_is_stored(bench: Bench) -> None:
+async def test_when_a_step_fails_all_of_it_is_answered_and_nothing_of_it_is_stored(harness: DurabilityHarness) -> None:
     class Failing(MemoryAtomicTransaction):
         def add(self, entry: Entry, event: Event) -> None:
             if entry.message.content == "text 2":
                 raise RuntimeError("a bug")
             super().add(entry, event)
 
-    node = express(bench)
+    node = express(harness)
     with steps_of(Failing):
         answers = await asyncio.gather(*(node.submit(draft(each)) for each in (1, 2, 3)))
     assert [type(each) for each in answers] == [InternalError] * 3
     assert [type(each) for each in node.recorded.failures] == [RuntimeError]
-    assert (bench.contents(), bench.published(), bench.counter().allocated) == ([], [], 0)
+    assert (harness.contents(), harness.published(), harness.counter().allocated) == ([], [], 0)
     with steps_of(Failing):
         for _ in range(limits.BREAKER_FAILURES_MAX):  # a bug of ours says nothing about the store
             assert isinstance(await node.failed(draft(2)), InternalError)
     assert (await node.stored(draft(1))).sequence == 1
 
 
-async def test_when_a_step_fails_nobody_in_it_has_left_for_the_long_way(bench: Bench) -> None:
+async def test_when_a_step_fails_nobody_in_it_has_left_for_the_long_way(harness: DurabilityHarness) -> None:
     class Unreadable(MemoryAtomicTransaction):
         def key(self, chat_id: str, client_message_id: str) -> Key | None:
             raise ServiceUnavailable("the data folder cannot be read")
 
-    node = express(bench)
-    bench.store.lose_counter(CHAT)
+    node = express(harness)
+    harness.store.lose_counter(CHAT)
     with steps_of(Unreadable):
         answers = await asyncio.gather(node.submit(draft(1)), node.submit(draft(2, chat_id=OTHER)))
     assert [type(each) for each in answers] == [ServiceUnavailable] * 2
     assert node.ingest.active_chats == []
 
 
-async def test_nobody_is_answered_while_the_step_is_being_decided(bench: Bench) -> None:
+async def test_nobody_is_answered_while_the_step_is_being_decided(harness: DurabilityHarness) -> None:
     """Who is told may send again, and must not come between those of the step that still have to leave it."""
     deciding: list[bool] = []
     outcomes: list[tuple[bool, type[object]]] = []
@@ -140,8 +140,8 @@ async def test_nobody_is_answered_while_the_step_is_being_decided(bench: Bench) 
             deciding.clear()
             super().write(broker, now_ms)
 
-    node = express(bench)
-    bench.store.lose_counter(CHAT)
+    node = express(harness)
+    harness.store.lose_counter(CHAT)
     node.wire.on("transaction", late(4.0))
     most, limits.PIPELINES_MAX = limits.PIPELINES_MAX, 0
     with steps_of(Watched):
@@ -166,8 +166,8 @@ def steps_of(kind: type[MemoryAtomicTransaction]) -> Iterator[None]:
         setattr(atomic_store, "MemoryAtomicTransaction", usual)  # noqa: B010
 
 
-async def test_who_is_told_may_send_the_next_from_within_the_answer(bench: Bench) -> None:
-    node = express(bench)
+async def test_who_is_told_may_send_the_next_from_within_the_answer(harness: DurabilityHarness) -> None:
+    node = express(harness)
     outcomes: list[Receipt | SeriatimError] = []
 
     def again(outcome: Receipt | SeriatimError) -> None:
@@ -181,11 +181,11 @@ async def test_who_is_told_may_send_the_next_from_within_the_answer(bench: Bench
     assert [each.sequence for each in outcomes if isinstance(each, Receipt)] == [1, 2, 3]
 
 
-async def test_an_answer_that_raises_costs_nobody_else_theirs(bench: Bench) -> None:
+async def test_an_answer_that_raises_costs_nobody_else_theirs(harness: DurabilityHarness) -> None:
     def raising(outcome: Receipt | SeriatimError) -> None:
         raise RuntimeError("whoever asked has a bug")
 
-    node = express(bench)
+    node = express(harness)
     deadline = node.clock.monotonic() + 5
     node.process.run(lambda: node.ingest.submit(draft(1), deadline=deadline, answer=raising))
     assert (await node.stored(draft(2))).sequence == 2
@@ -206,8 +206,8 @@ async def _broken(node: Node) -> None:
         assert isinstance(await node.failed(draft(number), within_s=1.0), OutcomeUnknown)
 
 
-async def test_a_failing_store_shuts_the_door_and_one_good_step_opens_it(bench: Bench) -> None:
-    node = express(bench)
+async def test_a_failing_store_shuts_the_door_and_one_good_step_opens_it(harness: DurabilityHarness) -> None:
+    node = express(harness)
     await _broken(node)
     asked = len(node.wire.calls)
     assert isinstance(await node.failed(draft(1)), BreakerOpen)
@@ -217,14 +217,16 @@ async def test_a_failing_store_shuts_the_door_and_one_good_step_opens_it(bench: 
     assert node.ingest.breaker.value == "closed"
 
 
-async def test_b2_a_store_that_says_that_it_is_broken_or_cannot_be_read_is_asked_again(bench: Bench) -> None:
+async def test_b2_a_store_that_says_that_it_is_broken_or_cannot_be_read_is_asked_again(
+    harness: DurabilityHarness,
+) -> None:
     """It refuses at no cost, and mends sooner than a breaker would try again. What cannot be read may be one row."""
 
     class Unreadable(MemoryAtomicTransaction):
         def key(self, chat_id: str, client_message_id: str) -> Key | None:
             raise ServiceUnavailable("the data folder cannot be read")
 
-    node = express(bench)
+    node = express(harness)
     node.wire.always("transaction", UNAVAILABLE)
     for number in range(2 * limits.BREAKER_FAILURES_MAX):
         assert type(await node.failed(draft(number))) is ServiceUnavailable
@@ -236,8 +238,8 @@ async def test_b2_a_store_that_says_that_it_is_broken_or_cannot_be_read_is_asked
     assert isinstance(await node.send(draft(2)), Receipt)
 
 
-async def test_while_a_probe_is_out_no_other_step_is_asked(bench: Bench) -> None:
-    node = express(bench)
+async def test_while_a_probe_is_out_no_other_step_is_asked(harness: DurabilityHarness) -> None:
+    node = express(harness)
     await _broken(node)
     await asyncio.sleep(limits.BREAKER_OPEN_S)
     node.wire.on("transaction", CallOutcome(response_s=1.0))
@@ -248,8 +250,8 @@ async def test_while_a_probe_is_out_no_other_step_is_asked(bench: Bench) -> None
     assert isinstance(await node.send(draft(2)), Receipt)
 
 
-async def test_a_probe_that_wrote_nothing_proves_nothing_and_keeps_nobody_out(bench: Bench) -> None:
-    node = express(bench)
+async def test_a_probe_that_wrote_nothing_proves_nothing_and_keeps_nobody_out(harness: DurabilityHarness) -> None:
+    node = express(harness)
     await _broken(node)
     await asyncio.sleep(limits.BREAKER_OPEN_S)
     node.wire.on("transaction", THROTTLED)
@@ -260,8 +262,8 @@ async def test_a_probe_that_wrote_nothing_proves_nothing_and_keeps_nobody_out(be
     assert node.ingest.breaker.value == "closed"
 
 
-async def test_refusals_do_not_shut_the_door(bench: Bench) -> None:
-    node = express(bench)
+async def test_refusals_do_not_shut_the_door(harness: DurabilityHarness) -> None:
+    node = express(harness)
     node.wire.always("transaction", THROTTLED)
     for number in range(2 * limits.BREAKER_FAILURES_MAX):
         await node.failed(draft(number))
@@ -274,10 +276,10 @@ async def test_refusals_do_not_shut_the_door(bench: Bench) -> None:
 # --- leaving ----------------------------------------------------------------------------------------------------------
 
 
-async def test_a_drain_finishes_what_was_admitted_by_either_way(bench: Bench) -> None:
-    node = express(bench)
-    bench.put_message(1, age_s=9)
-    bench.set_counter(CHAT, 1, published=0)
+async def test_a_drain_finishes_what_was_admitted_by_either_way(harness: DurabilityHarness) -> None:
+    node = express(harness)
+    harness.put_message(1, age_s=9)
+    harness.set_counter(CHAT, 1, published=0)
     node.wire.on("transaction", late(1.0))
     answers = [node.submit(draft(1)), node.submit(draft(2, chat_id=OTHER))]
     drained = [node.process.spawn(node.ingest.drain()) for _ in range(2)]
@@ -288,4 +290,4 @@ async def test_a_drain_finishes_what_was_admitted_by_either_way(bench: Bench) ->
     assert node.clock.monotonic() < 1.0 + limits.PIPELINE_IDLE_S
     assert [type(each) for each in await asyncio.gather(*answers)] == [Receipt, Receipt]
     assert node.ingest.active_chats == []
-    assert bench.counter().dirty_at_ms is None
+    assert harness.counter().dirty_at_ms is None

@@ -11,7 +11,7 @@ from seriatim.domain.errors import InternalError, OutcomeUnknown, OutOfTime, Ser
 from seriatim.domain.message import Receipt
 from seriatim.ports.message_log import Lookup
 from seriatim.simulation.stores.message_log import MemoryMessageLog
-from tests.support.bench import CHAT, Bench, Node, Outcome, draft
+from tests.support.durability_harness import CHAT, DurabilityHarness, Node, Outcome, draft
 from tests.support.scripted_wire import LOST_REQUEST, CallOutcome
 from tests.support.virtual_time import simulate
 
@@ -29,8 +29,8 @@ async def _in_one_call(node: Node) -> Sequence[asyncio.Future[Outcome]]:
     return answers
 
 
-async def test_b2_one_reset_of_one_lookup_costs_no_draft(bench: Bench) -> None:
-    node = bench.node()
+async def test_b2_one_reset_of_one_lookup_costs_no_draft(harness: DurabilityHarness) -> None:
+    node = harness.node()
     node.wire.on("lookup", CallOutcome(response_s=0.01), RESET)
     for answer in await _in_one_call(node):
         assert isinstance(await answer, Receipt)
@@ -38,12 +38,12 @@ async def test_b2_one_reset_of_one_lookup_costs_no_draft(bench: Bench) -> None:
 
 @pytest.mark.parametrize("operation", ["lookup", "allocate", "persist"])
 def test_b2_a_call_that_fails_costs_its_own_drafts_and_no_others(operation: str) -> None:
-    simulate(lambda bench: _costs_its_own_drafts(bench, operation))
+    simulate(lambda harness: _costs_its_own_drafts(harness, operation))
 
 
-async def _costs_its_own_drafts(bench: Bench, operation: str) -> None:
-    bench.add_chat(OTHER)
-    node = bench.node()
+async def _costs_its_own_drafts(harness: DurabilityHarness, operation: str) -> None:
+    harness.add_chat(OTHER)
+    node = harness.node()
     good = CallOutcome(response_s=0.01)
     node.wire.on(operation, good, *[RESET] * (1 + limits.READ_REPEATS_MAX if operation == "lookup" else 1))
     if operation == "persist":
@@ -55,11 +55,11 @@ async def _costs_its_own_drafts(bench: Bench, operation: str) -> None:
     assert node.ingest.store_breaker is BreakerState.CLOSED
 
 
-async def test_b2_calls_of_many_chats_that_one_event_fails_are_one_failure(bench: Bench) -> None:
-    node = bench.node()
+async def test_b2_calls_of_many_chats_that_one_event_fails_are_one_failure(harness: DurabilityHarness) -> None:
+    node = harness.node()
     chats = [f"chat_{number}" for number in range(2, 2 + 4 * limits.BREAKER_FAILURES_MAX)]
     for chat_id in chats:
-        bench.add_chat(chat_id)
+        harness.add_chat(chat_id)
     node.wire.always("allocate", RESET)
     answers = [node.submit(draft(1, chat_id=chat_id)) for chat_id in chats]
     assert [type(await answer) for answer in answers] == [OutcomeUnknown] * len(chats)
@@ -68,11 +68,11 @@ async def test_b2_calls_of_many_chats_that_one_event_fails_are_one_failure(bench
         assert isinstance(await node.submit(draft(1, chat_id=chat_id)), Receipt)
 
 
-async def test_b2_appends_of_many_chats_that_one_event_fails_are_one_failure(bench: Bench) -> None:
-    node = bench.node()
+async def test_b2_appends_of_many_chats_that_one_event_fails_are_one_failure(harness: DurabilityHarness) -> None:
+    node = harness.node()
     chats = [f"chat_{number}" for number in range(2, 2 + 4 * limits.BREAKER_FAILURES_MAX)]
     for chat_id in chats:
-        bench.add_chat(chat_id)
+        harness.add_chat(chat_id)
     node.events_wire.always("append", RESET)
     answers = [node.submit(draft(1, chat_id=chat_id)) for chat_id in chats]
     assert [type(await answer) for answer in answers] == [OutcomeUnknown] * len(chats)
@@ -81,10 +81,10 @@ async def test_b2_appends_of_many_chats_that_one_event_fails_are_one_failure(ben
         assert isinstance(await node.submit(draft(1, chat_id=chat_id)), Receipt)
 
 
-async def test_b2_an_overloaded_chat_runs_out_of_time_and_a_calm_one_is_stored(bench: Bench) -> None:
+async def test_b2_an_overloaded_chat_runs_out_of_time_and_a_calm_one_is_stored(harness: DurabilityHarness) -> None:
     """Its store calls are slow, as when many write at once: what waits runs out of time, and nothing has failed."""
-    bench.add_chat(OTHER)
-    node = bench.node()
+    harness.add_chat(OTHER)
+    node = harness.node()
     slow_chat(node, CHAT, 0.9)
     answers = []
     for number in range(1500):
@@ -98,9 +98,11 @@ async def test_b2_an_overloaded_chat_runs_out_of_time_and_a_calm_one_is_stored(b
     assert isinstance(await node.submit(draft(1, chat_id=OTHER)), Receipt)
 
 
-async def test_b2_a_queue_that_ran_out_of_time_is_server_busy_and_says_nothing_about_the_store(bench: Bench) -> None:
-    bench.add_chat(OTHER)
-    node = bench.node()
+async def test_b2_a_queue_that_ran_out_of_time_is_server_busy_and_says_nothing_about_the_store(
+    harness: DurabilityHarness,
+) -> None:
+    harness.add_chat(OTHER)
+    node = harness.node()
     node.events_wire.on("append", CallOutcome(response_s=2.0))
     first = node.submit(draft(100), within_s=5.0)
     await asyncio.sleep(0.1)
@@ -113,10 +115,12 @@ async def test_b2_a_queue_that_ran_out_of_time_is_server_busy_and_says_nothing_a
     assert isinstance(await node.submit(draft(1, chat_id=OTHER)), Receipt)
 
 
-async def test_b2_one_chat_alone_whose_calls_fail_does_not_shut_the_door_for_another(bench: Bench) -> None:
+async def test_b2_one_chat_alone_whose_calls_fail_does_not_shut_the_door_for_another(
+    harness: DurabilityHarness,
+) -> None:
     """Its part of the store may be the only one that is bad. When another chat fails too, it is the store."""
-    bench.add_chat(OTHER)
-    node = bench.node()
+    harness.add_chat(OTHER)
+    node = harness.node()
     node.wire.always("persist", CallOutcome(refusal=ServiceUnavailable))
     for number in range(3 * limits.BREAKER_FAILURES_MAX):
         assert isinstance(await node.failed(draft(number)), ServiceUnavailable)
@@ -125,9 +129,9 @@ async def test_b2_one_chat_alone_whose_calls_fail_does_not_shut_the_door_for_ano
     assert node.ingest.store_breaker.value == "open"
 
 
-async def test_b2_a_row_that_cannot_be_read_halts_its_own_chat(bench: Bench) -> None:
-    bench.add_chat(OTHER)
-    node = bench.node()
+async def test_b2_a_row_that_cannot_be_read_halts_its_own_chat(harness: DurabilityHarness) -> None:
+    harness.add_chat(OTHER)
+    node = harness.node()
     unreadable(node, CHAT)
     for number in range(2 * limits.BREAKER_FAILURES_MAX):
         assert isinstance(await node.failed(draft(number)), InternalError)

@@ -7,7 +7,7 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import ServerBusy
 from seriatim.domain.message import Receipt
-from tests.support.bench import CHAT, Bench, draft
+from tests.support.durability_harness import CHAT, DurabilityHarness, draft
 from tests.support.virtual_time import simulate
 
 OTHER = "chat_2"
@@ -26,9 +26,9 @@ def test_one_draft_too_many_is_refused_for_a_second_and_stored_then(
 ) -> None:
     monkeypatch.setattr(limits, limit, 1)
 
-    async def schedule(bench: Bench) -> None:
-        bench.add_chat(OTHER)
-        node = bench.node(atomic_store=atomic_store)
+    async def schedule(harness: DurabilityHarness) -> None:
+        harness.add_chat(OTHER)
+        node = harness.node(atomic_store=atomic_store)
         first, busy = await asyncio.gather(*(node.submit(draft(at, chat_id=each)) for at, each in enumerate(chats)))
         assert isinstance(first, Receipt)
         assert isinstance(busy, ServerBusy)

@@ -8,7 +8,7 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.durability.deadline import retry_refused
-from tests.support.bench import Bench, Node
+from tests.support.durability_harness import DurabilityHarness, Node
 from tests.support.virtual_time import simulate
 
 
@@ -41,8 +41,8 @@ class Store:
 def test_a_refused_call_is_repeated_after_pauses_that_double_up_to_their_bound(
     refusal: SeriatimError, pauses: list[float]
 ) -> None:
-    async def schedule(bench: Bench) -> None:
-        store = Store(bench.node(), [refusal] * len(pauses))
+    async def schedule(harness: DurabilityHarness) -> None:
+        store = Store(harness.node(), [refusal] * len(pauses))
         assert await store.ask() == "answer"
         for taken, full in zip(store.pauses(), pauses, strict=True):
             assert full / 2 <= taken <= full
@@ -62,8 +62,8 @@ def test_a_refused_call_is_repeated_after_pauses_that_double_up_to_their_bound(
 def test_a_call_is_repeated_a_bounded_number_of_times_and_never_when_it_may_have_been_applied(
     refusal: SeriatimError, tries: int
 ) -> None:
-    async def schedule(bench: Bench) -> None:
-        store = Store(bench.node(), [refusal] * 20)
+    async def schedule(harness: DurabilityHarness) -> None:
+        store = Store(harness.node(), [refusal] * 20)
         with pytest.raises(type(refusal)) as caught:
             await store.ask()
         assert (caught.value, len(store.times)) == (refusal, tries)
@@ -71,23 +71,27 @@ def test_a_call_is_repeated_a_bounded_number_of_times_and_never_when_it_may_have
     simulate(schedule)
 
 
-async def test_pauses_after_throttles_and_after_conflicts_grow_apart(bench: Bench) -> None:
-    store = Store(bench.node(), [Throttled("slow"), Conflict("both"), Throttled("slow"), Conflict("both")])
+async def test_pauses_after_throttles_and_after_conflicts_grow_apart(harness: DurabilityHarness) -> None:
+    store = Store(harness.node(), [Throttled("slow"), Conflict("both"), Throttled("slow"), Conflict("both")])
     assert await store.ask() == "answer"
     for taken, full in zip(store.pauses(), [0.1, 0.05, 0.2, 0.1], strict=True):
         assert full / 2 <= taken <= full
 
 
-async def test_the_deadline_ends_the_repetitions_while_there_is_still_room_to_answer(bench: Bench) -> None:
-    store = Store(bench.node(), [Conflict("both")] * 20)
+async def test_the_deadline_ends_the_repetitions_while_there_is_still_room_to_answer(
+    harness: DurabilityHarness,
+) -> None:
+    store = Store(harness.node(), [Conflict("both")] * 20)
     with pytest.raises(ServiceUnavailable):
         await store.ask(within_s=limits.ATTEMPT_ROOM_S + 0.3)
-    assert bench.loop.time() <= 0.3
+    assert harness.loop.time() <= 0.3
     assert 2 <= len(store.times) <= limits.CONFLICT_RETRIES_MAX
 
 
-async def test_a_call_may_take_what_the_deadline_leaves_and_never_more_than_its_bound(bench: Bench) -> None:
-    node = bench.node()
+async def test_a_call_may_take_what_the_deadline_leaves_and_never_more_than_its_bound(
+    harness: DurabilityHarness,
+) -> None:
+    node = harness.node()
     assert node.deadline(60.0).room() == limits.STORE_TIMEOUT_S
     assert node.deadline(60.0).room(2.5) == 2.5
     assert node.deadline(limits.ATTEMPT_ROOM_S).room() == pytest.approx(limits.ATTEMPT_ROOM_S)
@@ -95,10 +99,10 @@ async def test_a_call_may_take_what_the_deadline_leaves_and_never_more_than_its_
         node.deadline(limits.ATTEMPT_ROOM_S - 0.001).room()
 
 
-async def test_no_pause_begins_that_would_leave_no_room_for_an_attempt(bench: Bench) -> None:
-    deadline = bench.node().deadline(1.0)
+async def test_no_pause_begins_that_would_leave_no_room_for_an_attempt(harness: DurabilityHarness) -> None:
+    deadline = harness.node().deadline(1.0)
     with pytest.raises(ServiceUnavailable):
         await deadline.pause(1.0 - limits.ATTEMPT_ROOM_S + 0.001)
-    assert bench.loop.time() == 0.0
+    assert harness.loop.time() == 0.0
     await deadline.pause(1.0 - limits.ATTEMPT_ROOM_S)
-    assert bench.loop.time() == pytest.approx(1.0 - limits.ATTEMPT_ROOM_S)
+    assert harness.loop.time() == pytest.approx(1.0 - limits.ATTEMPT_ROOM_S)

@@ -5,7 +5,7 @@ from seriatim.domain.errors import InvalidMessage, NotAMember
 from seriatim.domain.message import Draft, Message, Sealed, content_digest
 from seriatim.durability.dedup import CancellationOutcome, Fresh, Hit, Refusal, judge, judge_cancelled
 from seriatim.ports.message_log import Cancelled, Entry, Key, KeyTaken, Lookup, SenderGone, SlotTaken
-from tests.support.bench import ANN, BOB, CHAT, CID, draft
+from tests.support.durability_harness import ANN, BOB, CHAT, CID, draft
 
 NOW_S = 1_000_000
 

@@ -12,13 +12,13 @@ from seriatim.domain.errors import (
     ServiceUnavailable,
 )
 from seriatim.domain.message import Receipt
-from tests.support.bench import CHAT, EVE, Bench, draft
+from tests.support.durability_harness import CHAT, EVE, DurabilityHarness, draft
 from tests.support.scripted_wire import LOST_REQUEST, UNAVAILABLE
 
 
-async def test_a_failing_event_log_shuts_the_door_before_more_piles_up_unpublished(bench: Bench) -> None:
-    bench.add_chat("chat_2")
-    node = bench.node()
+async def test_a_failing_event_log_shuts_the_door_before_more_piles_up_unpublished(harness: DurabilityHarness) -> None:
+    harness.add_chat("chat_2")
+    node = harness.node()
     node.events_wire.always("append", UNAVAILABLE)
     for number in range(limits.BREAKER_FAILURES_MAX):
         assert isinstance(await node.failed(draft(number)), ServiceUnavailable)
@@ -31,8 +31,8 @@ async def test_a_failing_event_log_shuts_the_door_before_more_piles_up_unpublish
     assert len(node.wire.calls) == asked
 
 
-async def test_once_the_event_log_works_again_one_probe_opens_the_door(bench: Bench) -> None:
-    node = bench.node()
+async def test_once_the_event_log_works_again_one_probe_opens_the_door(harness: DurabilityHarness) -> None:
+    node = harness.node()
     node.events_wire.always("append", UNAVAILABLE)
     for number in range(limits.BREAKER_FAILURES_MAX):
         await node.failed(draft(number))
@@ -40,12 +40,12 @@ async def test_once_the_event_log_works_again_one_probe_opens_the_door(bench: Be
     await asyncio.sleep(limits.BREAKER_OPEN_S)
     assert isinstance(await node.submit(draft(98)), Receipt)
     assert (await node.stored(draft(99))).sequence == limits.BREAKER_FAILURES_MAX + 2
-    assert bench.first_published() == list(range(1, limits.BREAKER_FAILURES_MAX + 3))
+    assert harness.first_published() == list(range(1, limits.BREAKER_FAILURES_MAX + 3))
 
 
-async def test_an_outsider_cannot_keep_the_door_shut(bench: Bench) -> None:
+async def test_an_outsider_cannot_keep_the_door_shut(harness: DurabilityHarness) -> None:
     """Only what reaches the event log says how the event log is."""
-    node = bench.node()
+    node = harness.node()
     node.events_wire.always("append", UNAVAILABLE)
     for number in range(limits.BREAKER_FAILURES_MAX):
         await node.failed(draft(number))
@@ -55,17 +55,17 @@ async def test_an_outsider_cannot_keep_the_door_shut(bench: Bench) -> None:
     assert isinstance(await node.submit(draft(98)), Receipt)
 
 
-async def test_refusals_of_single_requests_do_not_shut_the_door(bench: Bench) -> None:
-    node = bench.node()
+async def test_refusals_of_single_requests_do_not_shut_the_door(harness: DurabilityHarness) -> None:
+    node = harness.node()
     for number in range(3 * limits.BREAKER_FAILURES_MAX):
         assert isinstance(await node.failed(draft(number, sender_id=EVE)), NotAMember)
     assert (await node.stored(draft(99))).sequence == 1
 
 
-async def test_a_failing_store_shuts_its_own_door_and_not_the_one_of_the_event_log(bench: Bench) -> None:
-    bench.add_chat("chat_2")
+async def test_a_failing_store_shuts_its_own_door_and_not_the_one_of_the_event_log(harness: DurabilityHarness) -> None:
+    harness.add_chat("chat_2")
     for number, operation in enumerate(("lookup", "allocate", "persist")):
-        node = bench.node(f"ingest-{number}")
+        node = harness.node(f"ingest-{number}")
         node.wire.always(operation, UNAVAILABLE)
         for each in range(limits.BREAKER_FAILURES_MAX):
             chat_id = ("chat_2", CHAT)[each % 2]
@@ -80,10 +80,10 @@ async def test_a_failing_store_shuts_its_own_door_and_not_the_one_of_the_event_l
 
 
 async def test_once_the_store_works_again_one_send_opens_its_door_and_an_outsider_cannot_keep_it_shut(
-    bench: Bench,
+    harness: DurabilityHarness,
 ) -> None:
-    bench.add_chat("chat_2")
-    node = bench.node()
+    harness.add_chat("chat_2")
+    node = harness.node()
     node.wire.always("lookup", UNAVAILABLE)
     for number in range(limits.BREAKER_FAILURES_MAX):
         await node.failed(draft(number, chat_id=("chat_2", CHAT)[number % 2]))
@@ -101,10 +101,10 @@ async def test_once_the_store_works_again_one_send_opens_its_door_and_an_outside
     assert node.ingest.store_breaker.value == "closed"
 
 
-async def test_a_probe_that_finds_a_full_queue_is_given_back(bench: Bench) -> None:
+async def test_a_probe_that_finds_a_full_queue_is_given_back(harness: DurabilityHarness) -> None:
     """Otherwise nobody could try the event log for the length of a probe."""
-    bench.add_chat("chat_2")
-    node = bench.node()
+    harness.add_chat("chat_2")
+    node = harness.node()
     node.wire.on("persist", LOST_REQUEST)
     node.wire.always("seal", LOST_REQUEST)
     stuck = [node.submit(draft(0), within_s=60.0)]
@@ -121,9 +121,9 @@ async def test_a_probe_that_finds_a_full_queue_is_given_back(bench: Bench) -> No
     await asyncio.gather(*stuck)
 
 
-async def test_too_many_active_chats_are_server_busy_but_active_ones_go_on(bench: Bench) -> None:
-    bench.add_chat("chat_2")
-    node = bench.node()
+async def test_too_many_active_chats_are_server_busy_but_active_ones_go_on(harness: DurabilityHarness) -> None:
+    harness.add_chat("chat_2")
+    node = harness.node()
     await node.stored(draft(1))
     most, limits.PIPELINES_MAX = limits.PIPELINES_MAX, 1
     try:
@@ -135,17 +135,17 @@ async def test_too_many_active_chats_are_server_busy_but_active_ones_go_on(bench
         limits.PIPELINES_MAX = most
 
 
-async def test_an_idle_pipeline_is_dropped(bench: Bench) -> None:
-    node = bench.node()
+async def test_an_idle_pipeline_is_dropped(harness: DurabilityHarness) -> None:
+    node = harness.node()
     await node.stored(draft(1))
     assert list(node.ingest._pipelines) == [CHAT]
     await asyncio.sleep(limits.PIPELINE_IDLE_S + 0.1)
     assert (node.ingest._pipelines, node.ingest._tasks) == ({}, {})
 
 
-async def test_draining_finishes_what_was_admitted_and_takes_nothing_new(bench: Bench) -> None:
-    bench.add_chat("chat_2")
-    node = bench.node()
+async def test_draining_finishes_what_was_admitted_and_takes_nothing_new(harness: DurabilityHarness) -> None:
+    harness.add_chat("chat_2")
+    node = harness.node()
     answers = [node.submit(draft(number)) for number in range(60)]
     answers.append(node.submit(draft(1, chat_id="chat_2")))
     drained = asyncio.ensure_future(node.ingest.drain())
@@ -156,21 +156,21 @@ async def test_draining_finishes_what_was_admitted_and_takes_nothing_new(bench: 
     await drained
     assert node.ingest._tasks == {}
     for chat_id, count in ((CHAT, 60), ("chat_2", 1)):
-        counter = bench.counter(chat_id)
+        counter = harness.counter(chat_id)
         assert (counter.published_through, counter.dirty_at_ms) == (count, None)
 
 
-async def test_draining_an_idle_process_returns_at_once(bench: Bench) -> None:
-    node = bench.node()
+async def test_draining_an_idle_process_returns_at_once(harness: DurabilityHarness) -> None:
+    node = harness.node()
     await node.ingest.drain()
-    assert bench.loop.time() == 0
+    assert harness.loop.time() == 0
 
 
-async def test_what_one_owner_leaves_the_next_one_continues(bench: Bench) -> None:
-    first, second = bench.node("ingest-1"), bench.node("ingest-2")
+async def test_what_one_owner_leaves_the_next_one_continues(harness: DurabilityHarness) -> None:
+    first, second = harness.node("ingest-1"), harness.node("ingest-2")
     for number in range(3):
         await first.stored(draft(number))
     await first.ingest.drain()
     receipt = await second.stored(draft(10))
     assert (receipt.sequence, receipt.prev_sequence) == (4, 3)
-    assert bench.published() == [1, 2, 3, 4]
+    assert harness.published() == [1, 2, 3, 4]

@@ -4,7 +4,7 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.times import milliseconds
-from tests.support.bench import Bench, Node, draft
+from tests.support.durability_harness import DurabilityHarness, Node, draft
 from tests.support.virtual_time import simulate
 
 LATE_IN_A_SECOND_MS = 900  # when the message is committed: what floors to seconds loses the most
@@ -15,8 +15,8 @@ both_ways = pytest.mark.parametrize("atomic_store", [False, True], ids=["pipelin
 
 @both_ways
 def test_r3_a_retry_just_within_seven_days_is_not_stored_twice(atomic_store: bool) -> None:
-    async def schedule(bench: Bench) -> None:
-        node = bench.node(atomic_store=atomic_store)
+    async def schedule(harness: DurabilityHarness) -> None:
+        node = harness.node(atomic_store=atomic_store)
         set_clock(node, node.clock.now_ms() // 1000 * 1000 + LATE_IN_A_SECOND_MS)
         first = await node.stored(draft(1))
         end_ms = milliseconds(first.created_at) + 1000 * limits.KEY_LIFETIME_S

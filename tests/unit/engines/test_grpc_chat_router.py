@@ -13,7 +13,7 @@ from seriatim.domain.message import Receipt
 from seriatim.engines.grpc.chat_router import ChatRouter
 from seriatim.engines.grpc.durability import GrpcDurability, rendezvous
 from seriatim.engines.grpc.pending_send import PendingSend
-from tests.support.bench import Bench, draft
+from tests.support.durability_harness import DurabilityHarness, draft
 from tests.unit.engines.grpc_harness import Asked, IngestProcess, client_of, processes, until
 
 ONE, TWO = "ingest-1", "ingest-2"
@@ -37,10 +37,10 @@ class KeepingStream:
 class Routed:
     """A router to two processes, and what became of the drafts, chat by chat."""
 
-    def __init__(self, bench: Bench) -> None:
-        self.now = bench.loop.time
+    def __init__(self, harness: DurabilityHarness) -> None:
+        self.now = harness.loop.time
         self.outcomes: list[tuple[str, Receipt | SeriatimError]] = []
-        self.router = ChatRouter(bench.node().clock, rendezvous)
+        self.router = ChatRouter(harness.node().clock, rendezvous)
         self.streams = {ONE: KeepingStream(), TWO: KeepingStream()}
         self.router.set_streams(self.streams)
         owners = {rendezvous(f"chat_{number}", (ONE, TWO)): f"chat_{number}" for number in range(40)}
@@ -62,8 +62,8 @@ class Routed:
         assert self.router.breakers()[address] is BreakerState.OPEN
 
 
-async def test_b2_chats_of_a_process_that_keeps_failing_go_to_another_and_come_back(bench: Bench) -> None:
-    routed = Routed(bench)
+async def test_b2_chats_of_a_process_that_keeps_failing_go_to_another_and_come_back(harness: DurabilityHarness) -> None:
+    routed = Routed(harness)
     routed.open(ONE)
     for _ in range(3):
         routed.send(routed.chat[ONE])
@@ -86,8 +86,10 @@ async def test_b2_chats_of_a_process_that_keeps_failing_go_to_another_and_come_b
     assert routed.taken()[ONE] == [others[0], others[1]]
 
 
-async def test_b2_only_when_no_process_is_left_are_sends_refused_and_told_when_to_come_again(bench: Bench) -> None:
-    routed = Routed(bench)
+async def test_b2_only_when_no_process_is_left_are_sends_refused_and_told_when_to_come_again(
+    harness: DurabilityHarness,
+) -> None:
+    routed = Routed(harness)
     routed.open(ONE)
     await asyncio.sleep(10)
     routed.open(TWO)
@@ -102,8 +104,10 @@ async def test_b2_only_when_no_process_is_left_are_sends_refused_and_told_when_t
     assert routed.taken() == {ONE: [routed.chat[TWO]], TWO: []}
 
 
-async def test_b2_what_waits_for_a_process_that_begins_to_fail_follows_to_another_in_order(bench: Bench) -> None:
-    routed = Routed(bench)
+async def test_b2_what_waits_for_a_process_that_begins_to_fail_follows_to_another_in_order(
+    harness: DurabilityHarness,
+) -> None:
+    routed = Routed(harness)
     chat_id = routed.chat[ONE]
     routed.send(chat_id)
     routed.open(ONE)
@@ -114,8 +118,8 @@ async def test_b2_what_waits_for_a_process_that_begins_to_fail_follows_to_anothe
     assert routed.taken() == {ONE: [chat_id], TWO: [chat_id] * 2}
 
 
-async def test_b2_what_waits_is_refused_when_the_last_process_begins_to_fail(bench: Bench) -> None:
-    routed = Routed(bench)
+async def test_b2_what_waits_is_refused_when_the_last_process_begins_to_fail(harness: DurabilityHarness) -> None:
+    routed = Routed(harness)
     chat_id = routed.chat[ONE]
     routed.send(chat_id)
     routed.open(ONE)

@@ -4,16 +4,16 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.errors import AlreadyAMember, InvalidOperation
-from tests.support.bench import ANN, BOB, CHAT, CID, EVE, Bench
+from tests.support.durability_harness import ANN, BOB, CHAT, CID, EVE, DurabilityHarness
 from tests.unit.api.chat_api_harness import ChatApiHarness
 
 MAX = 3  # Ann, Bob and Cid are in one chat to begin with
 
 
-def _harness(bench: Bench) -> ChatApiHarness:
+def _harness(harness: DurabilityHarness) -> ChatApiHarness:
     for user_id in (ANN, BOB, CID):
-        bench.store.index_member(CHAT, user_id)
-    return ChatApiHarness(bench)
+        harness.store.index_member(CHAT, user_id)
+    return ChatApiHarness(harness)
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +27,8 @@ async def _group(api: ChatApiHarness, owner: str, *others: str) -> str:
     return data["chat_id"]
 
 
-async def test_a_chat_is_refused_when_any_of_its_members_would_be_in_too_many(bench: Bench) -> None:
-    api = _harness(bench)
+async def test_a_chat_is_refused_when_any_of_its_members_would_be_in_too_many(harness: DurabilityHarness) -> None:
+    api = _harness(harness)
     for _ in range(MAX - 1):
         await _group(api, ANN, CID)
     for owner, others in ((ANN, [BOB]), (BOB, [ANN, CID])):
@@ -44,8 +44,8 @@ async def test_a_chat_is_refused_when_any_of_its_members_would_be_in_too_many(be
     await _group(api, BOB, EVE)
 
 
-async def test_the_direct_chat_that_a_pair_has_is_found_however_many_they_are_in(bench: Bench) -> None:
-    api = _harness(bench)
+async def test_the_direct_chat_that_a_pair_has_is_found_however_many_they_are_in(harness: DurabilityHarness) -> None:
+    api = _harness(harness)
     direct = await api.data(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB]})
     await _group(api, ANN, CID)
     again = await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB]})
@@ -53,8 +53,8 @@ async def test_the_direct_chat_that_a_pair_has_is_found_however_many_they_are_in
     assert (await api.ask(BOB, "POST /chats", {"type": "direct", "member_ids": [ANN]})).status == 200
 
 
-async def test_a_member_is_not_added_beyond_the_limit_and_is_once_there_is_room(bench: Bench) -> None:
-    api = _harness(bench)
+async def test_a_member_is_not_added_beyond_the_limit_and_is_once_there_is_room(harness: DurabilityHarness) -> None:
+    api = _harness(harness)
     left = await _group(api, EVE, BOB)
     await _group(api, BOB, CID)
     mine = await _group(api, ANN, EVE)

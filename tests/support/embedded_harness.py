@@ -1,4 +1,4 @@
-"""A bench on a real data folder: RocksDB in a temporary folder, one process, sends by the atomic commit, virtual time.
+"""Harnesses on a real data folder: RocksDB in a temporary folder, one process, atomic commits, virtual time.
 
 Only the thread of the writer is replaced: a sync takes its time on the simulated loop.
 """
@@ -30,16 +30,16 @@ from seriatim.simulation.stores.catalog import MemoryCatalog
 from seriatim.simulation.stores.event_log import MemoryBroker, MemoryEventWriter
 from seriatim.simulation.stores.message_log import MemoryMessageLog
 from seriatim.simulation.stores.tables import MemoryStore
-from tests.support.bench import Bench
-from tests.support.bench_engines import OnMemory
 from tests.support.cluster_harness import ClusterHarness
+from tests.support.durability_harness import DurabilityHarness
 from tests.support.folder_store import FolderStore, VirtualSyncs
+from tests.support.memory_engines import MemoryEngines
 from tests.support.scripted_wire import ScriptedWire
 
 T_S = 5.0
 
 
-class OnAFolder(OnMemory):
+class EmbeddedEngines(MemoryEngines):
     """In place of the engines in memory. Casts: these answer whatever the stories ask of those."""
 
     atomic_store: ClassVar[bool] = True
@@ -52,7 +52,7 @@ class OnAFolder(OnMemory):
         self._ingests = 0
         store = FolderStore(self.folder, self._overwritten)
         self.log = self.loop.run_until_complete(EmbeddedEventLog.open(self.folder, self.partitions))
-        return cast(MemoryStore, store), cast(MemoryBroker, FolderLog(self.log))
+        return cast(MemoryStore, store), cast(MemoryBroker, FolderEventLog(self.log))
 
     def close(self) -> None:
         self.folder.disk.close()
@@ -69,36 +69,36 @@ class OnAFolder(OnMemory):
     def message_log(self, wire: ScriptedWire) -> MemoryMessageLog:
         self._ingests += 1
         assert self._ingests == 1, "a data folder belongs to one process"
-        return cast(MemoryMessageLog, Wired(EmbeddedMessageLog(self.folder), wire))
+        return cast(MemoryMessageLog, WiredEngine(EmbeddedMessageLog(self.folder), wire))
 
     def catalog(self, wire: ScriptedWire) -> MemoryCatalog:
-        return cast(MemoryCatalog, Wired(EmbeddedCatalog(self.folder), wire))
+        return cast(MemoryCatalog, WiredEngine(EmbeddedCatalog(self.folder), wire))
 
     def event_writer(self, wire: ScriptedWire, clock: Clock) -> MemoryEventWriter:
-        return cast(MemoryEventWriter, Wired(EmbeddedEventWriter(self.log, clock), wire))
+        return cast(MemoryEventWriter, WiredEngine(EmbeddedEventWriter(self.log, clock), wire))
 
-    def whole_sends(self, wire: ScriptedWire, clock: Clock) -> AtomicStore:
+    def atomic_store_handle(self, wire: ScriptedWire, clock: Clock) -> AtomicStore:
         return WiredAtomicStore(EmbeddedAtomicStore(self.folder, self.log, clock), wire, self.syncs)
 
     def roster(self, wire: ScriptedWire) -> Roster:
-        return cast(Roster, Wired(EmbeddedRoster(self.folder), wire))
+        return cast(Roster, WiredEngine(EmbeddedRoster(self.folder), wire))
 
     def event_reader(self, wire: ScriptedWire, group: str, consumer_id: str) -> EventReader:
         return EmbeddedEventReader(self.log, group, consumer_id)
 
     def dead_letter_writer(self, wire: ScriptedWire, clock: Clock) -> DeadLetterWriter:
-        return cast(DeadLetterWriter, Wired(EmbeddedDeadLetterWriter(self.log, clock), wire))
+        return cast(DeadLetterWriter, WiredEngine(EmbeddedDeadLetterWriter(self.log, clock), wire))
 
 
-class EmbeddedBench(OnAFolder, Bench):
+class EmbeddedDurabilityHarness(EmbeddedEngines, DurabilityHarness):
     pass
 
 
-class EmbeddedCluster(OnAFolder, ClusterHarness):
+class EmbeddedCluster(EmbeddedEngines, ClusterHarness):
     pass
 
 
-class FolderLog:
+class FolderEventLog:
     """The part of `MemoryBroker` that stories use."""
 
     def __init__(self, log: EmbeddedEventLog) -> None:
@@ -132,7 +132,7 @@ class FolderLog:
         self._log.writer.when_ready("append", begin, deadline=deadline)
 
 
-class Wired:
+class WiredEngine:
     """An engine behind a scripted wire: each of its calls meets its fate before and after it is made."""
 
     def __init__(self, engine: object, wire: ScriptedWire) -> None:

@@ -1,4 +1,4 @@
-"""What a bench stands on: engines in memory, unless a subclass says otherwise."""
+"""The engines of a harness: in memory, unless a subclass overrides them."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -17,13 +17,13 @@ from seriatim.simulation.stores.tables import MemoryStore, StoreObserver
 from tests.support.scripted_wire import ScriptedWire
 
 
-class OnMemory(StoreObserver, BrokerObserver):
+class MemoryEngines(StoreObserver, BrokerObserver):
     loop: SimulatedLoop
     store: MemoryStore
     broker: MemoryBroker
     violations: list[str]
     partitions: ClassVar[Mapping[str, int]] = {MESSAGES: 1, MEMBERSHIPS: 1, CHATS: 1}
-    atomic_store: ClassVar[bool] = False  # do sends take the short way, unless a test says otherwise?
+    atomic_store: ClassVar[bool] = False  # whether sends are committed atomically, unless a test says otherwise
 
     def open_engines(self) -> tuple[MemoryStore, MemoryBroker]:
         return MemoryStore(self), MemoryBroker(self.partitions, self)
@@ -46,7 +46,7 @@ class OnMemory(StoreObserver, BrokerObserver):
     def event_writer(self, wire: ScriptedWire, clock: Clock) -> MemoryEventWriter:
         return MemoryEventWriter(self.broker, wire, clock.now_ms)
 
-    def whole_sends(self, wire: ScriptedWire, clock: Clock) -> AtomicStore:
+    def atomic_store_handle(self, wire: ScriptedWire, clock: Clock) -> AtomicStore:
         return MemoryAtomicStore(self.store, self.broker, wire, clock.now_ms)
 
     def roster(self, wire: ScriptedWire) -> Roster:

@@ -1,7 +1,7 @@
-"""The durability plane on a bench: real planes, memory engines, virtual time, and every fault at the test's command.
+"""The durability plane in a test: the real plane, memory engines, virtual time, and every fault at the test's command.
 
-An async test that takes the fixture `bench` runs on it (`tests/support/virtual_time.py`). Whatever the test itself
-asserts, the bench watches the promises that hold in every schedule, and fails the test when one is broken.
+An async test that takes the fixture `harness` runs on it (`tests/support/virtual_time.py`). Whatever the test itself
+asserts, the harness watches the promises that hold in every schedule, and fails the test when one is broken.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from seriatim.ports.event_log import MEMBERSHIPS, MESSAGES, Partition, Record
 from seriatim.ports.message_log import ChatCounter, Key
 from seriatim.simulation.loop import SimulatedLoop
 from seriatim.simulation.process import EPOCH_MS, Process
-from tests.support.bench_engines import OnMemory
+from tests.support.memory_engines import MemoryEngines
 from tests.support.recording_observers import DurabilityRecorder
 from tests.support.scripted_wire import CallOutcome, ScriptedWire
 
@@ -38,7 +38,7 @@ EVE = "user_eve"  # an outsider
 Outcome = Receipt | SeriatimError
 
 
-class Bench(OnMemory):
+class DurabilityHarness(MemoryEngines):
     """One world: a store, an event log, and the processes a test starts on them."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
@@ -230,23 +230,23 @@ class Bench(OnMemory):
 class Node:
     """One ingest process: its own clock, wires and fate."""
 
-    def __init__(self, bench: Bench, name: str, skew_s: float, atomic_store: bool) -> None:
-        self.bench = bench
+    def __init__(self, harness: DurabilityHarness, name: str, skew_s: float, atomic_store: bool) -> None:
+        self.harness = harness
         self.name = name
-        self.process = Process(bench.loop, name, random=Random(name), skew_s=skew_s)
+        self.process = Process(harness.loop, name, random=Random(name), skew_s=skew_s)
         self.clock = self.process.clock
         self.wire = ScriptedWire()
         self.events_wire = ScriptedWire()
-        self.log = bench.message_log(self.wire)
-        self.catalog = bench.catalog(self.wire)
-        self.events = bench.event_writer(self.events_wire, self.clock)
+        self.log = harness.message_log(self.wire)
+        self.catalog = harness.catalog(self.wire)
+        self.events = harness.event_writer(self.events_wire, self.clock)
         self.recorded = DurabilityRecorder()
         self.ingest = Ingest(
             log=self.log,
             events=self.events,
             clock=self.clock,
             producer_id=name,
-            atomic_store=bench.whole_sends(self.wire, self.clock) if atomic_store else None,
+            atomic_store=harness.atomic_store_handle(self.wire, self.clock) if atomic_store else None,
             observe=self.recorded,
         )
         self.atomic_store = atomic_store
@@ -267,19 +267,19 @@ class Node:
     def submit(self, draft: Draft, *, within_s: float = limits.PERSIST_DEADLINE_S) -> asyncio.Future[Outcome]:
         """Submits, and watches that the answer comes once, in time, from outside, and tells the truth."""
         deadline = self.clock.monotonic() + within_s
-        answered: asyncio.Future[Outcome] = self.bench.loop.create_future()
+        answered: asyncio.Future[Outcome] = self.harness.loop.create_future()
         returned = False
 
         def answer(outcome: Outcome) -> None:
             if answered.done():
-                self.bench.violations.append("answered twice")
+                self.harness.violations.append("answered twice")
                 return
             if not returned:
-                self.bench.violations.append("answered from within submit")
+                self.harness.violations.append("answered from within submit")
             if self.clock.monotonic() > deadline + 0.001:
-                self.bench.violations.append(f"answered {self.clock.monotonic() - deadline:.3f} s after the deadline")
+                self.harness.violations.append(f"answered {self.clock.monotonic() - deadline:.3f} s after the deadline")
             if isinstance(outcome, Receipt):
-                self.bench.check_receipt(draft, outcome)
+                self.harness.check_receipt(draft, outcome)
             answered.set_result(outcome)
 
         self.process.run(lambda: self.ingest.submit(draft, deadline=deadline, answer=answer))
