@@ -1,1 +1,1 @@
-"""The client SDK: imports the protocol and the domain, nothing else of ours."""
+"""The client's state machine, without sockets: imports `protocol` and `domain` only."""

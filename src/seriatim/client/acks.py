@@ -1,4 +1,4 @@
-"""Which chats a client owes the server an ack, and when: every 10 messages of a chat, or 5 seconds after the first.
+"""The acks that a client owes the server: per chat after 10 messages, or 5 seconds after the first.
 
 An ack is the chat's cursor and nothing else, so that it never covers a message this device does not hold.
 """
@@ -8,16 +8,16 @@ from seriatim.protocol.frames import Ack
 
 
 class PendingAcks:
-    """Outlives connections: an ack sent shortly before a connection broke may be lost, so it is owed again."""
+    """Lives longer than a connection: an ack sent shortly before the connection broke may be lost, and is owed again."""
 
     def __init__(self) -> None:
         self.due_at: float | None = None
         self._owed: dict[str, _OwedAck] = {}
         self._acked: dict[str, int] = {}
-        self._doubted: dict[str, float] = {}  # by chat, when its last ack was sent on this connection
+        self._sent_at: dict[str, float] = {}  # by chat, when its last ack was sent on this connection
 
     def stored(self, chat_id: str, cursor: int, messages: int, now: float) -> list[Ack]:
-        """The chat is stored up to the cursor, by so many messages more than before."""
+        """The chat is stored up to the cursor, which is so many messages more than before."""
         if cursor <= self._acked.get(chat_id, 0):
             return []
         owed = self._owed.setdefault(chat_id, _OwedAck())
@@ -45,28 +45,28 @@ class PendingAcks:
         """On the next connection an ack counts only after the chat's sync, which calls `stored` again."""
         self.due_at = None
         self._owed.clear()
-        for chat_id, at in self._doubted.items():
+        for chat_id, at in self._sent_at.items():
             if now - at < limits.CLIENT_ACK_UNCONFIRMED_S:
                 del self._acked[chat_id]
-        self._doubted.clear()
+        self._sent_at.clear()
 
     def refused(self, chat_id: str, cursor: int, now: float) -> None:
         """The server had no room for the ack: it is owed again."""
         self._acked.pop(chat_id, None)
-        self._doubted.pop(chat_id, None)
+        self._sent_at.pop(chat_id, None)
         self._owed.setdefault(chat_id, _OwedAck()).cursor = cursor
         if self.due_at is None:
             self.due_at = now + limits.CLIENT_ACK_EVERY_S
 
-    def doubt(self) -> None:
+    def ack_again(self) -> None:
         """The next sync of each chat acks its cursor once more: an ack may have been refused, or lost by the server."""
         self._acked.clear()
-        self._doubted.clear()
+        self._sent_at.clear()
 
     def _ack(self, chat_id: str, now: float) -> Ack:
         cursor = self._owed.pop(chat_id).cursor
         self._acked[chat_id] = cursor
-        self._doubted[chat_id] = now
+        self._sent_at[chat_id] = now
         return Ack(chat_id=chat_id, last_acked_sequence=cursor)
 
 

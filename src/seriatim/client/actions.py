@@ -1,6 +1,6 @@
 """What a client session asks its driver to do. The driver performs actions in the order of the list.
 
-Connect, Disconnect, Transmit and ListChats touch the network; the others tell the application something.
+Connect, Disconnect, Transmit and ListChats use the network; the others are reports to the application.
 """
 
 import msgspec
@@ -46,7 +46,7 @@ class Sent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failed(msgspec.Struct, frozen=True, kw_only=True):
-    """The server refused the message for good. It is kept: `resend` tries again, `discard` forgets it."""
+    """The server refused the message for good. It is kept: `resend` sends it again, `discard` removes it."""
 
     chat_id: str
     client_message_id: str
@@ -54,7 +54,7 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentNeeded(msgspec.Struct, frozen=True, kw_only=True):
-    """The entry is about as old as the server's memory of ids: sending it may repeat it. `resend` or `discard`."""
+    """The entry is about as old as KEY_LIFETIME_S: sending it may repeat it. Call `resend` or `discard`."""
 
     chat_id: str
     client_message_id: str
@@ -68,7 +68,7 @@ class ChatLeft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """No connection, and none will be tried until `start`. Tell the user why."""
+    """No connection, and none will be tried until `start`. Show the user the reason."""
 
     reason: str
 

@@ -1,4 +1,4 @@
-"""Messages on their way out: written down before the first try, one unanswered send per chat, in order.
+"""Messages to send: stored before the first attempt, one unanswered send per chat, in order.
 
 An entry leaves only when the server is known to hold it. Refused for good, or too old, it is parked for the user.
 """
@@ -25,17 +25,17 @@ class Outbox:
     def __init__(self, store: ClientStore, chance: RandomSource) -> None:
         self._store = store
         self._chance = chance
-        self._lanes: dict[str, _ChatQueue] = {}  # one per chat with something to send
+        self._queues: dict[str, _ChatQueue] = {}  # one per chat with something to send
         self._parked: dict[tuple[str, str], OutboxEntry] = {}  # failed, or waiting for consent
         self._open: dict[str, None] = {}
-        self._ready: dict[str, None] = {}  # chats that may send now, fairly: whoever sent last queues last
-        self._alarms: TimerQueue[str] = TimerQueue()  # per chat: unanswered, or a pause after an error is over
-        self._pace = _SendPacer()
+        self._ready: dict[str, None] = {}  # chats that may send now, in turn: the chat that sent last comes last
+        self._timers: TimerQueue[str] = TimerQueue()  # per chat: unanswered, or a pause after an error is over
+        self._pacer = _SendPacer()
         self._size = 0
         for entry in store.outbox():
-            self._take_in(entry)
+            self._index(entry)
 
-    # --- what the user does -------------------------------------------------------------------------------------
+    # --- the user -----------------------------------------------------------------------------------------------------
 
     def add(self, chat_id: str, client_message_id: str, content: str, now: float) -> list[Action]:
         """Raises what the server would refuse for good: a frame above its limit would even cost the connection."""
@@ -65,26 +65,26 @@ class Outbox:
             self._size -= 1
             self._store.outbox_remove(*key)
 
-    # --- what the server says -----------------------------------------------------------------------------------
+    # --- the server ---------------------------------------------------------------------------------------------------
 
     def find(self, chat_id: str, client_message_id: str) -> OutboxEntry | None:
-        lane = self._lanes.get(chat_id)
-        waiting = lane.entries.get(client_message_id) if lane is not None else None
+        queue = self._queues.get(chat_id)
+        waiting = queue.entries.get(client_message_id) if queue is not None else None
         return waiting or self._parked.get((chat_id, client_message_id))
 
     def settle(self, chat_id: str, client_message_id: str, sequence: int) -> list[Action]:
-        """The server holds the message, whether it said so or showed it. A parked entry is settled as well."""
+        """The server holds the message: it sent an ack, or the message itself. A parked entry is settled as well."""
         entry = self.find(chat_id, client_message_id)
         if entry is None:
             return []
         self._store.outbox_remove(chat_id, client_message_id)
-        self._take_out(entry)
+        self._remove(entry)
         return [Sent(chat_id=chat_id, client_message_id=client_message_id, sequence=sequence)]
 
     def refuse(self, chat_id: str, client_message_id: str, code: str) -> list[Action]:
-        """No retry will help. The entry is kept for the user to decide, and the next one may go."""
-        lane = self._lanes.get(chat_id)
-        entry = lane.entries.get(client_message_id) if lane is not None else None
+        """No retry will help. The entry is parked for the user to decide, and the next one is sent."""
+        queue = self._queues.get(chat_id)
+        entry = queue.entries.get(client_message_id) if queue is not None else None
         if entry is None:
             return []
         self._store.outbox_mark_failed(chat_id, client_message_id, code)
@@ -92,64 +92,64 @@ class Outbox:
         return [Failed(chat_id=chat_id, client_message_id=client_message_id, code=code)]
 
     def postpone(self, chat_id: str, client_message_id: str, hint_s: float, now: float) -> None:
-        """This attempt failed, a later one may not. The chat waits with it, so that its order stays."""
-        lane = self._lanes.get(chat_id)
-        if lane is None or lane.in_flight != client_message_id:
+        """This attempt failed, a later one may succeed. The whole chat waits, so that its order stays."""
+        queue = self._queues.get(chat_id)
+        if queue is None or queue.in_flight != client_message_id:
             return
-        lane.in_flight = None
-        self._alarms.set(chat_id, now + client_backoff_s(lane.failures, hint_s, self._chance))
-        lane.failures += 1
+        queue.in_flight = None
+        self._timers.set(chat_id, now + client_backoff_s(queue.failures, hint_s, self._chance))
+        queue.failures += 1
 
     def chat_in_flight(self, client_message_id: str) -> str | None:
         """For an error that does not name its chat."""
-        for chat_id, lane in self._lanes.items():
-            if lane.in_flight == client_message_id:
+        for chat_id, queue in self._queues.items():
+            if queue.in_flight == client_message_id:
                 return chat_id
         return None
 
-    # --- when to send -------------------------------------------------------------------------------------------
+    # --- when to send -------------------------------------------------------------------------------------------------
 
     def chats(self) -> list[str]:
-        return list(self._lanes)
+        return list(self._queues)
 
     def has(self, chat_id: str) -> bool:
         """Something of this chat is in flight, or will be."""
-        return chat_id in self._lanes
+        return chat_id in self._queues
 
     def open(self, chat_id: str) -> None:
-        """The chat has caught up on this connection: what waits for it may go."""
+        """The chat has caught up on this connection: its entries may be sent."""
         self._open[chat_id] = None
         self._wake(chat_id)
 
     def close(self) -> None:
-        """The connection is gone or going: nothing is in flight any more, everything will be sent again."""
+        """The connection closes: nothing is in flight any more, everything will be sent again."""
         self._open.clear()
         self._ready.clear()
-        self._alarms.clear()
-        self._pace = _SendPacer()
-        for lane in self._lanes.values():
-            lane.in_flight = None
-            lane.failures = 0
+        self._timers.clear()
+        self._pacer = _SendPacer()
+        for queue in self._queues.values():
+            queue.in_flight = None
+            queue.failures = 0
 
     def pump(self, now: float) -> list[Action]:
         """Everything that may be sent now."""
-        for chat_id in self._alarms.due(now):
-            self._lanes[chat_id].in_flight = None
+        for chat_id in self._timers.due(now):
+            self._queues[chat_id].in_flight = None
             self._wake(chat_id)
         actions: list[Action] = []
         while self._ready:
             chat_id = next(iter(self._ready))
-            lane = self._lanes[chat_id]
-            entry = lane.first()
+            queue = self._queues[chat_id]
+            entry = queue.first()
             if now - entry.created_at >= limits.CLIENT_RESEND_AGE_MAX_S:
                 self._park(entry)
                 actions.append(ConsentNeeded(chat_id=chat_id, client_message_id=entry.client_message_id))
                 continue
-            if not self._pace.take(now):
+            if not self._pacer.take(now):
                 break
             del self._ready[chat_id]
-            lane.in_flight = entry.client_message_id
-            self._alarms.set(chat_id, now + limits.CLIENT_SEND_UNANSWERED_S)
+            queue.in_flight = entry.client_message_id
+            self._timers.set(chat_id, now + limits.CLIENT_SEND_UNANSWERED_S)
             actions.append(
                 Transmit(
                     frame=SendMessage(client_message_id=entry.client_message_id, chat_id=chat_id, content=entry.content)
@@ -158,48 +158,48 @@ class Outbox:
         return actions
 
     def next_timer(self) -> float | None:
-        return earliest(self._alarms.next(), self._pace.free_at if self._ready else None)
+        return earliest(self._timers.next(), self._pacer.free_at if self._ready else None)
 
-    # --- bookkeeping ----------------------------------------------------------------------------------------------
+    # --- entries ------------------------------------------------------------------------------------------------------
 
     def _append(self, entry: OutboxEntry) -> None:
         self._store.outbox_add(entry)
-        self._take_in(entry)
+        self._index(entry)
         self._wake(entry.chat_id)
 
-    def _take_in(self, entry: OutboxEntry) -> None:
+    def _index(self, entry: OutboxEntry) -> None:
         self._size += 1
         if entry.failed_code is not None:
             self._parked[entry.chat_id, entry.client_message_id] = entry
         else:
-            self._lanes.setdefault(entry.chat_id, _ChatQueue()).entries[entry.client_message_id] = entry
+            self._queues.setdefault(entry.chat_id, _ChatQueue()).entries[entry.client_message_id] = entry
 
     def _park(self, entry: OutboxEntry) -> None:
-        self._take_out(entry)
+        self._remove(entry)
         self._size += 1
         self._parked[entry.chat_id, entry.client_message_id] = entry
 
-    def _take_out(self, entry: OutboxEntry) -> None:
+    def _remove(self, entry: OutboxEntry) -> None:
         chat_id, client_message_id = entry.chat_id, entry.client_message_id
         self._size -= 1
-        lane = self._lanes.get(chat_id)
-        if lane is None or client_message_id not in lane.entries:
+        queue = self._queues.get(chat_id)
+        if queue is None or client_message_id not in queue.entries:
             del self._parked[chat_id, client_message_id]
             return
-        was_first = lane.first().client_message_id == client_message_id
-        del lane.entries[client_message_id]
-        if not lane.entries:
-            del self._lanes[chat_id]
+        was_first = queue.first().client_message_id == client_message_id
+        del queue.entries[client_message_id]
+        if not queue.entries:
+            del self._queues[chat_id]
             self._ready.pop(chat_id, None)
-            self._alarms.cancel(chat_id)
+            self._timers.cancel(chat_id)
         elif was_first:
-            lane.in_flight = None
-            lane.failures = 0
-            self._alarms.cancel(chat_id)
+            queue.in_flight = None
+            queue.failures = 0
+            self._timers.cancel(chat_id)
             self._wake(chat_id)
 
     def _wake(self, chat_id: str) -> None:
-        if chat_id in self._open and chat_id in self._lanes and chat_id not in self._alarms:
+        if chat_id in self._open and chat_id in self._queues and chat_id not in self._timers:
             self._ready[chat_id] = None
 
 

@@ -14,8 +14,8 @@ from seriatim.protocol.frames import MessageAck, MessageItem
 class Timeline:
     """Each method returns the messages the cursor moved over, in order: what the application is to be shown.
 
-    An own message is different: its ack says where it stands but not what stands before it, and the ack may overtake
-    pushes. It is stored at once and waits above the cursor until the slot before it is known, or a page covers it.
+    An own message is different: its ack names its sequence but not the message before it, and the ack may overtake
+    pushes. It is stored at once and has_hole above the cursor until the slot before it is known, or a page covers it.
     """
 
     def __init__(self, chat_id: str, store: ClientStore) -> None:
@@ -25,23 +25,23 @@ class Timeline:
         self._store = store
 
     @property
-    def waits(self) -> bool:
-        """An own message stands above a hole."""
+    def has_hole(self) -> bool:
+        """An own message is stored above a hole."""
         return bool(self._own_above)
 
     def lacks(self, sequence: int) -> bool:
-        """Nothing is known to stand at this place, above the cursor."""
+        """No message at this sequence is known, and it is above the cursor."""
         return sequence > self.cursor and sequence not in self._own_above
 
-    def push(self, message: Message, prev_sequence: int | None, *, in_step: bool) -> list[Message] | None:
-        """None: messages may be missing below this one, and only a sync can tell.
+    def push(self, message: Message, prev_sequence: int | None, *, up_to_date: bool) -> list[Message] | None:
+        """None: messages may be missing below this one; sync the chat.
 
-        `in_step`: the chat is synced on this connection, no gap is open and no own message on its way, so that the
+        `up_to_date`: the chat is synced on this connection, no gap is open and no own message on its way, so that the
         server's promise of contiguous delivery stands in for an unknown `prev_sequence`.
         """
         if message.sequence <= self.cursor:
             return []
-        if not self._follows(message.sequence, prev_sequence, in_step):
+        if not self._follows(message.sequence, prev_sequence, up_to_date):
             return None
         return self._extend([message], message.sequence)
 
@@ -61,10 +61,10 @@ class Timeline:
         fresh.sort(key=lambda message: message.sequence)
         return self._extend(fresh, max([end, *[message.sequence for message in fresh[-1:]]]))
 
-    def _follows(self, sequence: int, prev_sequence: int | None, in_step: bool) -> bool:
+    def _follows(self, sequence: int, prev_sequence: int | None, up_to_date: bool) -> bool:
         if sequence == self.cursor + 1:
             return True
-        return in_step if prev_sequence is None else prev_sequence <= self.cursor
+        return up_to_date if prev_sequence is None else prev_sequence <= self.cursor
 
     def _extend(self, fresh: list[Message], end: int) -> list[Message]:
         """Stores first and moves the cursor last: a crash in between only means that a sync repeats the rest."""

@@ -1,6 +1,6 @@
-"""Named points in time: at most one per key, read in order of time.
+"""Timers by key, at most one per key, due in order of time.
 
-The session machines have no clock; they say when they want to be called, and somebody else's timer calls them.
+The state machines have no clock: they return the time of their next timer, and their driver calls them then.
 """
 
 import heapq
@@ -8,17 +8,17 @@ from typing import Generic, TypeVar
 
 Key = TypeVar("Key")
 
-_STALE_ENTRIES_MAX = 64  # replaced alarms stay in the heap until this many outnumber the live ones
+_STALE_ENTRIES_MAX = 64  # replaced timers stay in the heap until there are this many more than live ones
 
 
 class TimerQueue(Generic[Key]):
     def __init__(self) -> None:
         self._set: dict[Key, tuple[float, int]] = {}
         self._heap: list[tuple[float, int, Key]] = []
-        self._number = 0  # equal times ring in the order they were set, and keys are never compared
+        self._number = 0  # equal times are due in the order they were set, and keys are never compared
 
     def set(self, key: Key, at: float) -> None:
-        """Replaces the key's earlier alarm."""
+        """Replaces the key's earlier timer."""
         self._number += 1
         self._set[key] = (at, self._number)
         heapq.heappush(self._heap, (at, self._number, key))
@@ -45,13 +45,13 @@ class TimerQueue(Generic[Key]):
         return None
 
     def due(self, now: float) -> list[Key]:
-        """Takes out every alarm whose time has come, earliest first."""
-        rung: list[Key] = []
+        """Removes and returns the keys of all timers that are due, earliest first."""
+        due: list[Key] = []
         while (at := self.next()) is not None and at <= now:
             key = heapq.heappop(self._heap)[2]
             del self._set[key]
-            rung.append(key)
-        return rung
+            due.append(key)
+        return due
 
 
 def earliest(*times: float | None) -> float | None:

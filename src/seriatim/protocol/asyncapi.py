@@ -1,6 +1,6 @@
-"""The AsyncAPI document of the socket, written from the frame types themselves, so that the two cannot part.
+"""The AsyncAPI document of the WebSocket, generated from the frame types.
 
-What a type cannot say (who sends it, what answers it, an example) stands in the two tables below.
+The sender, the answer and an example of each frame are in the two tables below.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""Text to frames and back: lenient about what it does not know, strict about what it does.
+"""Text to frames and back: unknown types and fields are ignored, known ones are checked strictly.
 
-A client frame is checked in the order parse, shape, size, content type; what could be read of a bad one is echoed.
+A client frame is checked in the order parse, shape, size, content type. An error echoes the ids that could be read.
 """
 
 import json
@@ -31,13 +31,13 @@ Fields = Mapping[str, object]
 
 
 class UnknownType(msgspec.Struct, frozen=True):
-    """A frame of a later version or another product: counted, never answered."""
+    """A frame of an unknown type: counted, never answered."""
 
     type: str
 
 
 class Echo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the author of a frame needs to find the answer to it."""
+    """The ids by which a client matches an answer to its frame."""
 
     request_id: Maybe = UNSET
     client_message_id: Maybe = UNSET
@@ -45,7 +45,7 @@ class Echo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BadFrame(Exception):
-    """The frame cannot be obeyed: the error to answer with, and what was readable for the echo."""
+    """The frame is refused: the error to answer with, and the ids that could be read."""
 
     def __init__(self, error: Refused, echo: Echo) -> None:
         super().__init__(error.message)
@@ -53,7 +53,7 @@ class BadFrame(Exception):
         self.echo = echo
 
 
-# --- client frames ---------------------------------------------------------------------------------------------------
+# --- client frames ----------------------------------------------------------------------------------------------------
 
 
 def decode_client_frame(text: str | bytes) -> ClientFrame | UnknownType:
@@ -69,9 +69,9 @@ def decode_client_frame(text: str | bytes) -> ClientFrame | UnknownType:
 
 
 def decode_valid_send(text: str | bytes) -> SendMessage | None:
-    """What `decode_client_frame` would come to, for what nearly every frame is: read in one pass, without a dict.
+    """The fast path for nearly every frame, equal to `decode_client_frame`: one pass, without a dict.
 
-    None: it is something else, or not without fault, and goes the long way, which knows why.
+    None: not a send, or not valid. `decode_client_frame` says which.
     """
     if len(text) > limits.FRAME_BYTES_MAX:
         return None
@@ -93,14 +93,14 @@ def decode_valid_send(text: str | bytes) -> SendMessage | None:
 
 
 class _SendWithPayload(SendMessage, frozen=True, kw_only=True, tag_field="type", tag="send_message"):
-    payload: object = UNSET  # of older clients, whose fields are laid flat
+    payload: object = UNSET  # the envelope of older clients, see `_flat`
 
 
 _sends = msgspec.json.Decoder(_SendWithPayload)
 
 
 def echo_of(fields: Fields) -> Echo:
-    """The correlating fields, as far as they are usable; a malformed one is as good as none."""
+    """The ids in these fields; a malformed one is left out."""
     return Echo(
         request_id=_short(fields, "request_id"),
         client_message_id=_short(fields, "client_message_id"),
@@ -124,13 +124,13 @@ def _parse(text: str | bytes) -> dict[str, object]:
 
 
 def _flat(fields: dict[str, object]) -> dict[str, object]:
-    """The enveloped form of older clients, laid flat. What stands at the top is the frame's own word and wins."""
+    """Merges the `payload` of older clients into the frame. Fields at the top level win."""
     payload = fields.get("payload")
     return {**payload, **fields} if isinstance(payload, dict) else fields
 
 
 def _salvage(text: str | bytes) -> Echo:
-    """Our parser refuses lone surrogates, which browsers do send; without an echo their outbox would retry for ever."""
+    """msgspec refuses lone surrogates, which browsers do send; without an echo their outbox would retry for ever."""
     try:
         fields = json.loads(text) if len(text) <= limits.FRAME_BYTES_MAX else None
     except (ValueError, RecursionError):
@@ -215,7 +215,7 @@ def _is_unicode(text: str) -> bool:
     return text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
 
 
-# --- server frames ---------------------------------------------------------------------------------------------------
+# --- server frames ----------------------------------------------------------------------------------------------------
 
 _encoder = msgspec.json.Encoder()
 _server_frames: msgspec.json.Decoder[ServerFrame] = msgspec.json.Decoder(ServerFrame)

@@ -13,7 +13,7 @@ from seriatim.domain.message import TEXT, Message
 
 Maybe = str | UnsetType
 
-# --- client to server ----------------------------------------------------------------------------------------------
+# --- client to server -------------------------------------------------------------------------------------------------
 
 
 class SendMessage(msgspec.Struct, frozen=True, gc=False, kw_only=True, tag_field="type", tag="send_message"):
@@ -45,7 +45,7 @@ class Heartbeat(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
 
 ClientFrame = SendMessage | Ack | SyncRequest | Heartbeat
 
-# --- server to client ----------------------------------------------------------------------------------------------
+# --- server to client -------------------------------------------------------------------------------------------------
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

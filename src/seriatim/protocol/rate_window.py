@@ -1,10 +1,10 @@
-"""How often something happened lately: the count that turns a slip into a habit."""
+"""Counts events in a sliding window."""
 
 from collections import deque
 
 
 class RateWindow:
-    """Remembers the last `count` times, so it says exactly whether they all lie within `seconds`."""
+    """Keeps the times of the last `count` events, so it knows exactly whether they all lie within `seconds`."""
 
     __slots__ = ("_seconds", "_times")
 

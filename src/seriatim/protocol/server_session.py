@@ -1,6 +1,6 @@
-"""The server's end of one connection as a machine without sockets: text, pongs and time in, actions out.
+"""The server's end of one connection as a state machine without sockets: text, pongs and time in, actions out.
 
-It knows the greeting, the pings, the lifetime and the closing. What a request costs others to fulfil it only names.
+It decides about the greeting, pings, the lifetime and the closing. A request becomes an action for its owner.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from seriatim.protocol.frames import (
 )
 from seriatim.protocol.rate_window import RateWindow
 
-# --- what the session asks for ---------------------------------------------------------------------------------------
+# --- actions ----------------------------------------------------------------------------------------------------------
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -69,7 +69,7 @@ class Close(msgspec.Struct, frozen=True):
 
 
 class Ignored(msgspec.Struct, frozen=True):
-    """A frame type nobody here knows: count it, say nothing."""
+    """A frame of an unknown type: count it, do not answer."""
 
     type: str
 
@@ -84,10 +84,10 @@ class SessionPhase(Enum):
     CLOSED = "closed"
 
 
-# A member of an enum costs ten times as much by way of its class, and every frame asks.
+# Read once: a member of an enum costs ten times as much by way of its class, and every frame compares.
 _GREETING, _DRAINING, _CLOSED = SessionPhase.GREETING, SessionPhase.DRAINING, SessionPhase.CLOSED
 
-# --- the machine -----------------------------------------------------------------------------------------------------
+# --- the state machine ------------------------------------------------------------------------------------------------
 
 
 class ServerSession:
@@ -105,7 +105,7 @@ class ServerSession:
         self._invalid = RateWindow(limits.INVALID_FRAMES_MAX, limits.INVALID_FRAMES_WINDOW_S)
 
     def received(self, text: str | bytes, now: float) -> Sequence[Action]:
-        self._pong_by = None  # as good as a pong
+        self._pong_by = None  # any frame counts as a pong
         phase = self.phase
         if phase is _CLOSED:
             return ()
@@ -136,11 +136,11 @@ class ServerSession:
         return (Submit(draft, client_message_id, frame.request_id),)
 
     def pong_received(self) -> None:
-        """A pong, or any other sign of life."""
+        """The client is alive."""
         self._pong_by = None
 
     def greeted(self, now: float) -> list[Action]:
-        """The greeting is on its way: what came before it is handled now, in order."""
+        """The greeting is queued: frames that came before it are handled now, in order."""
         if self.phase is not SessionPhase.GREETING:
             return []
         self.phase = SessionPhase.OPEN
@@ -158,7 +158,7 @@ class ServerSession:
         self._early = []
 
     def timer(self, now: float) -> list[Action]:
-        """To be called at `next_timer`; harmless at any other time."""
+        """Call it at `next_timer`; an earlier call does nothing."""
         if self.phase is SessionPhase.CLOSED:
             return []
         if self._pong_by is not None and now >= self._pong_by:
@@ -189,13 +189,13 @@ class ServerSession:
 
     def _refused(self, bad: BadFrame, now: float) -> Sequence[Action]:
         reply = Reply(error_frame(bad.error, bad.echo))
-        # Only what is malformed tells of a broken client; too large or the wrong type is a user's doing.
+        # Only malformed frames count: content that is too large or of a wrong type may come from a user.
         if isinstance(bad.error, InvalidMessage) and self._invalid.add(now):
             return reply, Close(CloseReason.PROTOCOL_ERROR)
         return (reply,)
 
     def _too_late(self, frame: ClientFrame) -> Sequence[Action]:
-        """Clients flush their acks when they are told of the closing; all else must go elsewhere."""
+        """Clients flush their acks after the closing was announced; other requests must go to another server."""
         if isinstance(frame, Ack):
             return (RecordAck(frame),)
         return () if isinstance(frame, Heartbeat) else (Reply(error_frame(draining(), echo(frame))),)

@@ -134,7 +134,7 @@ class Device:
     def sync_again(self) -> None:
         """The client's periodic sync is due now; its usual period is longer than the time of faults."""
         if self.session.state in (ClientState.SYNCING, ClientState.READY) and not self._powered_off:
-            self.session._alarms.set(SessionTimer.RESYNC, self._now())
+            self.session._timers.set(SessionTimer.RESYNC, self._now())
             self._dispatch(self.session.timer, self._now())
 
     def crash(self) -> None:

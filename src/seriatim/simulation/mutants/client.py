@@ -12,16 +12,16 @@ from seriatim.simulation.mutants.mutant import Patch, removes
 
 @removes("a client lists its chats now and then: a membership may come without a push", hole="H9", profile="members")
 def no_list_on_resync() -> Sequence[Patch]:
-    original = ClientSession._ring
+    original = ClientSession._timer_due
 
     def ring(self: ClientSession, alarm: SessionTimer, now: float) -> list[Action]:
         if alarm is not SessionTimer.RESYNC:
             return original(self, alarm, now)
-        self._alarms.set(SessionTimer.RESYNC, self._resync_at(now))
-        self._catchup.want_all()
+        self._timers.set(SessionTimer.RESYNC, self._resync_at(now))
+        self._catch_up.want_all()
         return []
 
-    return [(ClientSession, "_ring", ring)]
+    return [(ClientSession, "_timer_due", ring)]
 
 
 @removes("an ack whose entry was given up is a message to be fetched", hole="H18", profile="regret")
