@@ -8,7 +8,7 @@ from seriatim.protocol.frames import Ack
 
 
 class PendingAcks:
-    """Lives longer than a connection: an ack sent shortly before the connection broke may be lost, and is owed again."""
+    """Lives longer than a connection: an ack sent shortly before it broke may be lost, and is owed again."""
 
     def __init__(self) -> None:
         self.due_at: float | None = None

@@ -15,7 +15,7 @@ class Timeline:
     """Each method returns the messages the cursor moved over, in order: what the application is to be shown.
 
     An own message is different: its ack names its sequence but not the message before it, and the ack may overtake
-    pushes. It is stored at once and has_hole above the cursor until the slot before it is known, or a page covers it.
+    pushes. It is stored at once and waits above the cursor until the slot before it is known, or a page covers it.
     """
 
     def __init__(self, chat_id: str, store: ClientStore) -> None:
