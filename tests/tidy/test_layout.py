@@ -9,9 +9,6 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ("src", "tests", "bench", "tools")
 MODULES_MAX = 20
 
-# Still to be split. This list only shrinks.
-LONG_NOT_YET = ("tests/unit/engines/test_kafka_reader.py",)
-
 
 def _full_folders(root: Path) -> list[str]:
     counts = Counter(path.parent for path in root.rglob("*.py") if path.name != "__init__.py")
@@ -29,7 +26,7 @@ def test_no_folder_of_the_source_has_more_modules_than_a_reader_takes_in() -> No
 
 def test_no_module_is_longer_than_the_limit() -> None:
     found = [str(each.relative_to(ROOT)) for folder in FOLDERS for each in _long_modules(ROOT / folder)]
-    assert [each for each in found if each not in LONG_NOT_YET] == []
+    assert found == []
 
 
 def test_a_folder_over_the_limit_is_found(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ PACKAGES: Mapping[str, Package] = {
     "protocol": Package(("tests/unit/protocol", "tests/unit/connection")),
     "client": Package(("tests/unit/client",)),
     "durability": Package(
-        ("tests/unit/durability", "tests/contract/test_durability.py", "tests/unit/operations/test_counters.py")
+        ("tests/unit/durability", "tests/contract/test_durability.py", "tests/unit/operations/test_counter_repair.py")
     ),
     "connection": Package(("tests/unit/connection",)),
     "fanout": Package(("tests/unit/fanout",)),

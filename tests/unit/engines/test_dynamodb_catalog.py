@@ -37,14 +37,14 @@ from tests.contract.store_data import (
     version_and_count,
 )
 from tests.support.real_dynamodb import PREFIX
-from tests.unit.engines.dynamodb_trouble import TroubledEngine, troubled
+from tests.unit.engines.faulty_dynamodb import FaultyDynamoEngine, faulty_engine
 
 Change = Callable[[Catalog], Awaitable[object]]
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[TroubledEngine]:
-    async with troubled() as opened:
+async def engine() -> AsyncIterator[FaultyDynamoEngine]:
+    async with faulty_engine() as opened:
         yield opened
 
 
@@ -84,13 +84,13 @@ def rename(by: str) -> Change:
     ],
 )
 async def test_who_is_overtaken_is_judged_anew(
-    engine: TroubledEngine, change: Change, meanwhile: Change, error: type[SeriatimError]
+    engine: FaultyDynamoEngine, change: Change, meanwhile: Change, error: type[SeriatimError]
 ) -> None:
     await found_group(engine)
     catalog = engine.catalog()
     await change_role(CID, Role.ADMIN)(catalog)
     others = DynamoCatalog(engine.client.store())
-    engine.trouble.meanwhile["TransactWriteItems"] = lambda: meanwhile(others)
+    engine.faults.meanwhile["TransactWriteItems"] = lambda: meanwhile(others)
     assert await error_of(lambda: change(catalog)) is error
     after = await rows_of(engine)
     assert after.chat is not None
@@ -110,30 +110,30 @@ async def test_who_is_overtaken_is_judged_anew(
     ],
 )
 async def test_who_is_overtaken_and_may_still_succeeds_with_the_right_count(
-    engine: TroubledEngine, change: Change, meanwhile: Change
+    engine: FaultyDynamoEngine, change: Change, meanwhile: Change
 ) -> None:
     await found_group(engine)
     catalog, others = engine.catalog(), DynamoCatalog(engine.client.store())
-    engine.trouble.meanwhile["TransactWriteItems"] = lambda: meanwhile(others)
+    engine.faults.meanwhile["TransactWriteItems"] = lambda: meanwhile(others)
     await change(catalog)
     after = await rows_of(engine)
     assert after.chat is not None
     assert after.chat.member_count == sum(row is not None for row in after.members.values())
 
 
-async def test_a_counter_lost_while_somebody_is_added_halts_the_change(engine: TroubledEngine) -> None:
+async def test_a_counter_lost_while_somebody_is_added_halts_the_change(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     before = await rows_of(engine)
-    engine.trouble.meanwhile["TransactWriteItems"] = lambda: engine.lose_counter(CHAT)
+    engine.faults.meanwhile["TransactWriteItems"] = lambda: engine.lose_counter(CHAT)
     assert await error_of(lambda: add(DAN, by=ANN)(engine.catalog())) is CounterMissing
     after = await rows_of(engine)
     assert (after.chat, after.members) == (before.chat, before.members)
 
 
-async def test_the_last_place_is_given_once(engine: TroubledEngine) -> None:
+async def test_the_last_place_is_given_once(engine: FaultyDynamoEngine) -> None:
     await found_group(engine, members=_others(limits.GROUP_MEMBERS_MAX - 2))
     others = DynamoCatalog(engine.client.store())
-    engine.trouble.meanwhile["TransactWriteItems"] = lambda: add(CID, by=ANN)(others)
+    engine.faults.meanwhile["TransactWriteItems"] = lambda: add(CID, by=ANN)(others)
     assert await error_of(lambda: add(DAN, by=ANN)(engine.catalog())) is ChatFull
     assert (await version_and_count(engine))[1] == limits.GROUP_MEMBERS_MAX
 
@@ -141,7 +141,7 @@ async def test_the_last_place_is_given_once(engine: TroubledEngine) -> None:
 # --- the list and its version -----------------------------------------------------------------------------------------
 
 
-async def test_the_sum_of_the_members_follows_every_change(engine: TroubledEngine) -> None:
+async def test_the_sum_of_the_members_follows_every_change(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     catalog = engine.catalog()
     for change in (
@@ -159,7 +159,7 @@ async def test_the_sum_of_the_members_follows_every_change(engine: TroubledEngin
         assert str(members.version) == counter["members_version"]["N"]
 
 
-async def test_the_members_of_a_recovered_counter_are_its_members(engine: TroubledEngine) -> None:
+async def test_the_members_of_a_recovered_counter_are_its_members(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     await engine.lose_counter(CHAT)
     assert await engine.repair().recover_counter(
@@ -169,25 +169,25 @@ async def test_the_members_of_a_recovered_counter_are_its_members(engine: Troubl
     assert (found.version, sorted(found.user_ids)) == (9, [ANN, BOB, CID])
 
 
-async def test_a_list_read_in_the_middle_of_a_commit_is_read_again(engine: TroubledEngine) -> None:
+async def test_a_list_read_in_the_middle_of_a_commit_is_read_again(engine: FaultyDynamoEngine) -> None:
     """The store may show the new version and, for a moment, the old members."""
     await found_group(engine)
     others = DynamoCatalog(engine.client.store())
     old = await engine.client.plain.call("Query", _members_request(), until=engine.client.until(T_S))
     await remove(BOB, by=ANN)(others)
-    engine.trouble.answers["Query"] = [old]
+    engine.faults.answers["Query"] = [old]
     found = await engine.roster().members(CHAT, timeout_s=T_S)
     assert (found.version, sorted(found.user_ids)) == (2, [ANN, CID])
 
 
-async def test_a_list_that_never_agrees_with_its_version_has_none(engine: TroubledEngine) -> None:
+async def test_a_list_that_never_agrees_with_its_version_has_none(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     old = await engine.client.plain.call("Query", _members_request(), until=engine.client.until(T_S))
     await remove(BOB, by=ANN)(engine.catalog())
-    engine.trouble.answers["Query"] = [old] * 10
+    engine.faults.answers["Query"] = [old] * 10
     found = await engine.roster().members(CHAT, timeout_s=T_S)
     assert (found.version, sorted(found.user_ids)) == (0, [ANN, BOB, CID])
-    assert len(engine.trouble.answers["Query"]) == 8, "it was believed after the second look"
+    assert len(engine.faults.answers["Query"]) == 8, "it was believed after the second look"
 
 
 def _members_request() -> dict[str, object]:
@@ -197,25 +197,25 @@ def _members_request() -> dict[str, object]:
 # --- more members than a transaction takes ----------------------------------------------------------------------------
 
 
-async def test_a_group_that_fits_takes_one_transaction(engine: TroubledEngine) -> None:
+async def test_a_group_that_fits_takes_one_transaction(engine: FaultyDynamoEngine) -> None:
     await found_group(engine, members=_others(limits.CREATED_MEMBERS_MAX - 1))
-    assert engine.trouble.operations == ["TransactWriteItems"]
+    assert engine.faults.operations == ["TransactWriteItems"]
     assert await version_and_count(engine) == (1, limits.CREATED_MEMBERS_MAX)
 
 
-async def test_a_full_group_takes_two(engine: TroubledEngine) -> None:
+async def test_a_full_group_takes_two(engine: FaultyDynamoEngine) -> None:
     await found_group(engine, members=_others(limits.GROUP_MEMBERS_MAX - 1))
-    assert engine.trouble.operations == ["TransactWriteItems"] * 2
+    assert engine.faults.operations == ["TransactWriteItems"] * 2
     assert await version_and_count(engine) == (2, limits.GROUP_MEMBERS_MAX)
     assert len((await engine.roster().members(CHAT, timeout_s=T_S)).user_ids) == limits.GROUP_MEMBERS_MAX
 
 
-async def test_a_creation_that_was_interrupted_half_way_is_completed_by_its_retry(engine: TroubledEngine) -> None:
+async def test_a_creation_that_was_interrupted_half_way_is_completed_by_its_retry(engine: FaultyDynamoEngine) -> None:
     members = _others(limits.GROUP_MEMBERS_MAX - 1)
-    engine.trouble.deaf_after["TransactWriteItems"] = 0
+    engine.faults.deaf_after["TransactWriteItems"] = 0
     with pytest.raises(OutcomeUnknown):
         await found_group(engine, members=members)
-    engine.trouble.deaf_after.clear()
+    engine.faults.deaf_after.clear()
     assert await version_and_count(engine) == (1, limits.CREATED_MEMBERS_MAX)
     stranger = engine.catalog().create_group(group(created_by=DAN), members, now_ms=NOW_MS, timeout_s=T_S)
     with pytest.raises(AlreadyExists):
@@ -229,7 +229,7 @@ async def test_a_creation_that_was_interrupted_half_way_is_completed_by_its_retr
     assert await version_and_count(engine) == (2, limits.GROUP_MEMBERS_MAX)
 
 
-async def test_a_retry_brings_nobody_back_who_was_removed(engine: TroubledEngine) -> None:
+async def test_a_retry_brings_nobody_back_who_was_removed(engine: FaultyDynamoEngine) -> None:
     members = _others(limits.GROUP_MEMBERS_MAX - 1)
     await found_group(engine, members=members)
     await remove(members[-1], by=ANN)(engine.catalog())
@@ -241,7 +241,7 @@ async def test_a_retry_brings_nobody_back_who_was_removed(engine: TroubledEngine
     assert await engine.log().role(CHAT, members[-1], timeout_s=T_S) is None
 
 
-async def test_who_leaves_between_the_two_halves_does_not_keep_the_last_ones_out(engine: TroubledEngine) -> None:
+async def test_who_leaves_between_the_two_halves_does_not_keep_the_last_ones_out(engine: FaultyDynamoEngine) -> None:
     members = _others(limits.GROUP_MEMBERS_MAX - 1)
     others = DynamoCatalog(engine.client.store())
 
@@ -251,9 +251,9 @@ async def test_who_leaves_between_the_two_halves_does_not_keep_the_last_ones_out
         async def quit_early() -> None:
             await leave(members[0])(others)
 
-        engine.trouble.meanwhile["TransactWriteItems"] = quit_early
+        engine.faults.meanwhile["TransactWriteItems"] = quit_early
 
-    engine.trouble.meanwhile["TransactWriteItems"] = then
+    engine.faults.meanwhile["TransactWriteItems"] = then
     await found_group(engine, members=members)
     found = await engine.roster().members(CHAT, timeout_s=T_S)
     assert sorted(found.user_ids) == sorted([ANN, *members[1:]])

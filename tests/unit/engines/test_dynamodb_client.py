@@ -26,7 +26,7 @@ from seriatim.engines.dynamodb.transport.errors import (
 from seriatim.engines.dynamodb.transport.signing import AwsCredentials
 from seriatim.engines.inprocess.clock import SystemClock
 from tests.unit.connection.test_listener_tls import contexts
-from tests.unit.engines.scripted_http import Server, echo, http, serving
+from tests.unit.engines.scripted_http_server import Server, echo, http, serving
 
 
 def client_of(url: str) -> DynamoClient:

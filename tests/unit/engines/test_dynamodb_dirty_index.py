@@ -17,15 +17,15 @@ from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.event_log import MESSAGES
 from tests.contract.store_data import LATER_MS, NOW_MS, T_S, allocate, found_group
 from tests.support.real_dynamodb import PATIENCE_S, PREFIX
-from tests.unit.engines.dynamodb_trouble import TroubledClient, TroubledEngine, troubled
+from tests.unit.engines.faulty_dynamodb import FaultyDynamoClient, FaultyDynamoEngine, faulty_engine
 
 EARLIER_BUCKETS = 16  # what the index had before decision 0062
 CHATS = ("chat_1", "chat_2", "chat_3", "chat_4")
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[TroubledEngine]:
-    async with troubled() as opened:
+async def engine() -> AsyncIterator[FaultyDynamoEngine]:
+    async with faulty_engine() as opened:
         yield opened
 
 
@@ -38,7 +38,7 @@ def test_f2_the_dirty_index_has_at_least_a_part_for_each_partition_of_the_topic(
     )
 
 
-async def test_f2_a_chat_left_behind_by_an_earlier_release_is_found(engine: TroubledEngine) -> None:
+async def test_f2_a_chat_left_behind_by_an_earlier_release_is_found(engine: FaultyDynamoEngine) -> None:
     for number, chat_id in enumerate(CHATS):
         await found_group(engine, chat_id, members=[])
         await allocate(engine.log(), chat_id=chat_id, now_ms=NOW_MS + number)
@@ -50,7 +50,7 @@ async def test_f2_a_chat_left_behind_by_an_earlier_release_is_found(engine: Trou
         assert await inspection.is_listed_dirty(chat_id, dirty_at_ms=NOW_MS + number)
 
 
-async def test_f2_a_chat_in_a_part_that_is_never_asked_is_not_listed(engine: TroubledEngine) -> None:
+async def test_f2_a_chat_in_a_part_that_is_never_asked_is_not_listed(engine: FaultyDynamoEngine) -> None:
     await found_group(engine, members=[])
     await allocate(engine.log(), now_ms=NOW_MS)
     await _move(engine, CHATS[0], limits.DIRTY_BUCKETS)
@@ -65,7 +65,7 @@ async def test_f2_the_parts_of_the_index_are_asked_a_few_at_a_time() -> None:
     assert client.most <= limits.DIRTY_QUERIES_MAX
 
 
-class _CountingClient(TroubledClient):
+class _CountingClient(FaultyDynamoClient):
     """Answers every query with nothing, after all that were asked together have come."""
 
     def __init__(self, url: str) -> None:
@@ -85,7 +85,7 @@ class _CountingClient(TroubledClient):
         return b'{"Items": []}'
 
 
-async def _move(engine: TroubledEngine, chat_id: str, part: int) -> None:
+async def _move(engine: FaultyDynamoEngine, chat_id: str, part: int) -> None:
     request = {
         "TableName": PREFIX + COUNTERS,
         "Key": {"chat_id": S(chat_id)},

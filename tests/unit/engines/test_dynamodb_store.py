@@ -44,15 +44,15 @@ from tests.contract.store_data import (
     version_and_count,
 )
 from tests.support.real_dynamodb import PATIENCE_S
-from tests.unit.engines.dynamodb_trouble import Row, TroubledEngine, troubled
-from tests.unit.engines.scripted_http import Server, http, serving
+from tests.unit.engines.faulty_dynamodb import FaultyDynamoEngine, Row, faulty_engine
+from tests.unit.engines.scripted_http_server import Server, http, serving
 
 BUSY = "the store is busy"
 
 
 @pytest.fixture
-async def engine() -> AsyncIterator[TroubledEngine]:
-    async with troubled() as opened:
+async def engine() -> AsyncIterator[FaultyDynamoEngine]:
+    async with faulty_engine() as opened:
         yield opened
 
 
@@ -67,65 +67,65 @@ def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("unhurried")
-async def test_a_send_alone_makes_three_calls(engine: TroubledEngine) -> None:
+async def test_a_send_alone_makes_three_calls(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     clock, broker = SystemClock(), MemoryBroker({MESSAGES: 1})
     ingest = Ingest(
         log=engine.log(), events=MemoryEventWriter(broker, Wire(), clock.now_ms), clock=clock, producer_id="test"
     )
-    assert engine.trouble.operations
+    assert engine.faults.operations
     for number in range(1, 4):
         receipt = await _send(ingest, clock, f"0d9c6a40-0f0e-4c7a-9d1e-00000000000{number}")
         assert receipt.sequence == number
-        assert engine.trouble.operations == ["BatchGetItem", "UpdateItem", "TransactWriteItems"]
+        assert engine.faults.operations == ["BatchGetItem", "UpdateItem", "TransactWriteItems"]
     await ingest.drain()
 
 
 @pytest.mark.usefixtures("unhurried")
-async def test_twenty_four_writers_share_their_calls(engine: TroubledEngine) -> None:
+async def test_twenty_four_writers_share_their_calls(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     clock, broker = SystemClock(), MemoryBroker({MESSAGES: 1})
     ingest = Ingest(
         log=engine.log(), events=MemoryEventWriter(broker, Wire(), clock.now_ms), clock=clock, producer_id="test"
     )
-    assert engine.trouble.operations
+    assert engine.faults.operations
 
     async def write(writer: int) -> None:
         for number in range(5):
             await _send(ingest, clock, f"0d9c6a40-0f0e-4c7a-9d1e-0000000{writer:03}{number:02}")
 
     await asyncio.gather(*(write(writer) for writer in range(24)))
-    assert len(engine.trouble.operations) / (24 * 5) <= 0.5
+    assert len(engine.faults.operations) / (24 * 5) <= 0.5
     assert len(await all_slots(engine)) == 24 * 5
     await ingest.drain()
 
 
-async def test_an_allocation_asks_twice_only_while_something_is_unpublished(engine: TroubledEngine) -> None:
+async def test_an_allocation_asks_twice_only_while_something_is_unpublished(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     log = engine.log()
     await allocate(log, 3)
-    assert engine.trouble.operations[-1:] == ["UpdateItem"]
+    assert engine.faults.operations[-1:] == ["UpdateItem"]
     await allocate(log, 1, through=3, last=3)
-    assert engine.trouble.operations == ["UpdateItem"]
+    assert engine.faults.operations == ["UpdateItem"]
     await allocate(log, 1, through=3, last=3)
-    assert engine.trouble.operations == ["UpdateItem", "UpdateItem"]
+    assert engine.faults.operations == ["UpdateItem", "UpdateItem"]
 
 
-async def test_the_newest_message_below_many_tombstones_is_found_page_by_page(engine: TroubledEngine) -> None:
+async def test_the_newest_message_below_many_tombstones_is_found_page_by_page(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     log = engine.log()
     assert await persist(log, entry(message(1))) is None
     for sequence in range(2, 60):
         await seal(log, sequence)
-    assert engine.trouble.operations
+    assert engine.faults.operations
     assert await log.newest_message(CHAT, at_most=100, timeout_s=T_S) == 1
-    assert engine.trouble.operations == ["Query"] * 3
+    assert engine.faults.operations == ["Query"] * 3
 
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 
 
-async def test_rows_have_the_attributes_of_the_specification(engine: TroubledEngine) -> None:
+async def test_rows_have_the_attributes_of_the_specification(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     await engine.catalog().create_direct(direct("chat_2", ANN), BOB, now_ms=NOW_MS, timeout_s=T_S)
     await allocate(engine.log(), 2)
@@ -176,7 +176,7 @@ async def test_rows_have_the_attributes_of_the_specification(engine: TroubledEng
     assert PHONES[ANN] not in str(rows["phones"])
 
 
-async def test_a_clean_chat_is_in_no_part_of_the_dirty_index(engine: TroubledEngine) -> None:
+async def test_a_clean_chat_is_in_no_part_of_the_dirty_index(engine: FaultyDynamoEngine) -> None:
     """An index is sparse by what rows lack: an attribute that stays behind would keep every chat in it."""
     await found_group(engine)
     assert "dirty_bucket" not in await engine.row("chat_counters", chat_id=CHAT)
@@ -187,7 +187,7 @@ async def test_a_clean_chat_is_in_no_part_of_the_dirty_index(engine: TroubledEng
     assert [name for name in clean if name.startswith("dirty")] == []
 
 
-async def test_every_part_of_the_dirty_index_is_asked(engine: TroubledEngine) -> None:
+async def test_every_part_of_the_dirty_index_is_asked(engine: FaultyDynamoEngine) -> None:
     chats = [f"chat_{number}" for number in range(3 * limits.DIRTY_BUCKETS)]
     for number, chat_id in enumerate(chats):
         await found_group(engine, chat_id, members=[])
@@ -201,7 +201,7 @@ async def test_every_part_of_the_dirty_index_is_asked(engine: TroubledEngine) ->
 # --- tokens: the memory store says that a real store does this --------------------------------------------------------
 
 
-async def test_a_repeated_token_is_one_commit(engine: TroubledEngine) -> None:
+async def test_a_repeated_token_is_one_commit(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     entries = [entry(message(1)), entry(message(2))]
     assert await persist(engine.log(), *entries, token="token-a") is None
@@ -209,7 +209,7 @@ async def test_a_repeated_token_is_one_commit(engine: TroubledEngine) -> None:
     assert await all_slots(engine) == [message(1), message(2)]
 
 
-async def test_a_token_belongs_to_one_transaction(engine: TroubledEngine) -> None:
+async def test_a_token_belongs_to_one_transaction(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     assert await persist(engine.log(), entry(message(1)), token="token-b") is None
     with pytest.raises(InternalError):
@@ -217,7 +217,7 @@ async def test_a_token_belongs_to_one_transaction(engine: TroubledEngine) -> Non
     assert await all_slots(engine) == [message(1)]
 
 
-async def test_a_cancelled_transaction_is_tried_again_under_its_token(engine: TroubledEngine) -> None:
+async def test_a_cancelled_transaction_is_tried_again_under_its_token(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     late = entry(message(1, sender=DAN))
     assert await persist(engine.log(), late, token="token-c") == Cancelled((SenderGone(DAN),))
@@ -228,7 +228,7 @@ async def test_a_cancelled_transaction_is_tried_again_under_its_token(engine: Tr
 # --- what is repeated, and what never is ------------------------------------------------------------------------------
 
 
-async def test_the_message_log_repeats_nothing(engine: TroubledEngine) -> None:
+async def test_the_message_log_repeats_nothing(engine: FaultyDynamoEngine) -> None:
     """Its callers have a patience of their own; an allocation repeated behind their back would burn slots."""
     await found_group(engine)
     log = engine.log()
@@ -241,25 +241,25 @@ async def test_the_message_log_repeats_nothing(engine: TroubledEngine) -> None:
     ]
     for refusal in (Throttled, Conflict, OutcomeUnknown):
         for operation, call in calls:
-            engine.trouble.refusals[operation] = [refusal(BUSY)]
-            assert engine.trouble.operations is not None
+            engine.faults.refusals[operation] = [refusal(BUSY)]
+            assert engine.faults.operations is not None
             assert await error_of(call) is refusal
-            assert engine.trouble.operations == [operation]
+            assert engine.faults.operations == [operation]
     assert await allocate(log) == Allocation(first=1, last=1, members_version=1)
 
 
-async def test_a_change_that_the_store_refused_is_repeated_and_made_once(engine: TroubledEngine) -> None:
+async def test_a_change_that_the_store_refused_is_repeated_and_made_once(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     await engine.accounts().add_user(user(), timeout_s=T_S)
     await issue(engine)
     busy: list[Exception] = [Conflict(BUSY), Throttled(BUSY), Conflict(BUSY)]
     version, count = await version_and_count(engine)
-    engine.trouble.refusals["TransactWriteItems"] = list(busy)
+    engine.faults.refusals["TransactWriteItems"] = list(busy)
     await engine.catalog().add_member(CHAT, DAN, Role.MEMBER, by=ANN, now_ms=LATER_MS, timeout_s=T_S)
     assert await version_and_count(engine) == (version + 1, count + 1)
-    engine.trouble.refusals["TransactWriteItems"] = list(busy)
+    engine.faults.refusals["TransactWriteItems"] = list(busy)
     await found_group(engine, "chat_2")
-    engine.trouble.refusals["TransactWriteItems"] = list(busy)
+    engine.faults.refusals["TransactWriteItems"] = list(busy)
     await sign_in(engine)
     for operation, call in (
         ("UpdateItem", lambda: engine.accounts().count_attempt(PHONE, now_ms=NOW_MS, timeout_s=T_S)),
@@ -267,7 +267,7 @@ async def test_a_change_that_the_store_refused_is_repeated_and_made_once(engine:
         ("DeleteItem", lambda: engine.accounts().revoke("sess_9", timeout_s=T_S)),
         ("UpdateItem", lambda: engine.catalog().mute(CHAT, BOB, None, timeout_s=T_S)),
     ):
-        engine.trouble.refusals[operation] = list(busy)
+        engine.faults.refusals[operation] = list(busy)
         await call()
     tried = await engine.accounts().code(PHONE, timeout_s=T_S)
     assert tried is not None
@@ -277,25 +277,25 @@ async def test_a_change_that_the_store_refused_is_repeated_and_made_once(engine:
 @pytest.mark.parametrize(
     ("refusal", "most"), [(Throttled, limits.THROTTLE_RETRIES_MAX), (Conflict, limits.CONFLICT_RETRIES_MAX)]
 )
-async def test_patience_ends(engine: TroubledEngine, refusal: type[SeriatimError], most: int) -> None:
+async def test_patience_ends(engine: FaultyDynamoEngine, refusal: type[SeriatimError], most: int) -> None:
     await found_group(engine)
-    engine.trouble.refusals["PutItem"] = [refusal(BUSY) for _ in range(100)]
-    assert engine.trouble.operations
+    engine.faults.refusals["PutItem"] = [refusal(BUSY) for _ in range(100)]
+    assert engine.faults.operations
     with pytest.raises(refusal):
         await engine.accounts().open_session(session(), timeout_s=60)
-    assert engine.trouble.operations == ["PutItem"] * (most + 1)
+    assert engine.faults.operations == ["PutItem"] * (most + 1)
 
 
-async def test_patience_ends_before_the_callers_time_does(engine: TroubledEngine) -> None:
-    engine.trouble.refusals["PutItem"] = [Conflict(BUSY) for _ in range(100)]
+async def test_patience_ends_before_the_callers_time_does(engine: FaultyDynamoEngine) -> None:
+    engine.faults.refusals["PutItem"] = [Conflict(BUSY) for _ in range(100)]
     with pytest.raises(Conflict):
         await engine.accounts().open_session(session(), timeout_s=0.3)
-    assert engine.trouble.operations.count("PutItem") < limits.CONFLICT_RETRIES_MAX + 1
+    assert engine.faults.operations.count("PutItem") < limits.CONFLICT_RETRIES_MAX + 1
 
 
-async def test_what_may_have_been_applied_is_not_repeated(engine: TroubledEngine) -> None:
+async def test_what_may_have_been_applied_is_not_repeated(engine: FaultyDynamoEngine) -> None:
     await issue(engine)
-    engine.trouble.deaf_after["UpdateItem"] = 0
+    engine.faults.deaf_after["UpdateItem"] = 0
     with pytest.raises(OutcomeUnknown):
         await engine.accounts().count_attempt(PHONE, now_ms=NOW_MS, timeout_s=T_S)
     tried = await engine.accounts().code(PHONE, timeout_s=T_S)

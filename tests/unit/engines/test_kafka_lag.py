@@ -10,11 +10,11 @@ from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, DeadLetter, Record
 from tests.contract.consumers import GROUP, Crew, fill, read
 from tests.contract.event_engines import PARTITIONS, SOON_S
 from tests.support.real_kafka import PATIENCE_S
-from tests.unit.engines.test_kafka_reader import kafka
+from tests.unit.engines.kafka_engine import kafka_engine
 
 
 async def test_the_state_of_the_log_has_the_age_of_the_oldest_waiting_event_and_the_number_of_dead_letters() -> None:
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         partition = await fill(engine, 3)
         first, second, third = await engine.stored(MESSAGES)
         group = f"{engine.raw.cluster.prefix}{GROUP}"
@@ -33,7 +33,7 @@ async def test_the_state_of_the_log_has_the_age_of_the_oldest_waiting_event_and_
 
 
 async def test_a_log_that_is_away_says_so_in_time_and_a_look_disturbs_no_reader() -> None:
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         await fill(engine, 1)
         consumer = await crew.hire("one")
         await crew.until(lambda: len(consumer.handled) == 1, "the record")
@@ -60,3 +60,15 @@ def _dead_letter(record: Record) -> DeadLetter:
         consumer_id="one",
         failed_at_ms=record.timestamp_ms,
     )
+
+
+async def test_the_lag_counts_what_is_not_committed_also_where_nothing_was_ever_committed() -> None:
+    async with kafka_engine() as engine, Crew(engine) as crew:
+        partition = await fill(engine, 5)
+        lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, f"{engine.raw.cluster.prefix}{GROUP}")
+        assert (await lag.records(timeout_s=PATIENCE_S))[partition] == 5
+        consumer = await crew.hire("one", start=False)
+        await read(engine, consumer, 5)
+        await consumer.reader.commit(partition, 2, timeout_s=SOON_S)
+        found = await lag.records(timeout_s=PATIENCE_S)
+        assert (found[partition], sum(found.values())) == (3, 3)

@@ -1,4 +1,4 @@
-"""`EventTrail` in a data folder: by a second look beside the server, or by the log itself where the folder is ours."""
+"""`EventTrail` in a data folder: through a secondary store beside the server, or through the open folder itself."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -37,7 +37,7 @@ class SecondaryEventTrail(EventTrail):
 
 
 class EmbeddedEventTrail(EventTrail):
-    """For whoever has the folder open."""
+    """For a process that has the folder open."""
 
     def __init__(self, log: EmbeddedEventLog) -> None:
         self._log = log

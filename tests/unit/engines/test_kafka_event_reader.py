@@ -1,16 +1,15 @@
-"""What a Kafka reader keeps beyond the contract: bounded buffers, brokers that fail, its own end, and the lag."""
+"""What a Kafka reader keeps beyond the contract: bounded buffers, brokers that fail, and its own end."""
 
 import asyncio
 import threading
-import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any, cast
 
 import pytest
 from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable
@@ -19,21 +18,10 @@ from seriatim.engines.kafka.event_reader import KafkaEventReader
 from seriatim.engines.kafka.lag import KafkaLag
 from seriatim.ports.event_log import MESSAGES, Partition, Record
 from tests.contract.consumers import GROUP, Consumer, Crew, fill, read
-from tests.contract.event_engines import PARTITIONS, SOON_S, soon
+from tests.contract.event_engines import SOON_S, soon
 from tests.contract.kafka_engines import KafkaEventLogEngine
-from tests.support.real_kafka import PATIENCE_S, real_kafka
-
-
-@asynccontextmanager
-async def kafka() -> AsyncIterator[KafkaEventLogEngine]:
-    engine = KafkaEventLogEngine(PARTITIONS)
-    await engine.open()
-    try:
-        yield engine
-    finally:
-        await asyncio.to_thread(real_kafka)  # running again, whatever the test did
-        await engine.close()
-        assert [each.name for each in threading.enumerate() if each.name.startswith("kafka-")] == []
+from tests.support.real_kafka import PATIENCE_S
+from tests.unit.engines.kafka_engine import kafka_engine
 
 
 def test_the_settings_are_those_of_the_specification() -> None:
@@ -54,7 +42,7 @@ _SPECIFIED = {
 
 async def test_a_paused_partition_keeps_a_few_records_and_leaves_the_rest_in_kafka() -> None:
     count = 20 * limits.KAFKA_PAUSED_RECORDS_MAX
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         partition = await fill(engine, 1)
         consumer = await crew.hire("one", start=False)
         await read(engine, consumer, 1)
@@ -77,7 +65,7 @@ async def test_a_paused_partition_keeps_a_few_records_and_leaves_the_rest_in_kaf
 @pytest.mark.parametrize("resumed", [True, False], ids=["resumed while it is given back", "never resumed"])
 async def test_b1_a_paused_partition_that_is_given_back_reads_on(resumed: bool) -> None:
     """A worker that is revoked resumes its partition; a worker that is fenced does not."""
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         first = await crew.hire("first")
         await crew.until_shared()
         partitions = list(first.owned)
@@ -114,7 +102,7 @@ async def test_b1_a_paused_partition_that_is_given_back_reads_on(resumed: bool) 
 
 async def test_b1_a_pause_that_was_ordered_before_a_rebalance_does_not_outlive_it() -> None:
     """The order still waits in the thread of the consumer when the partition is already given out once more."""
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         partition = await fill(engine, 1)
         consumer = await crew.hire("one")
         await crew.until(lambda: len(consumer.handled) == 1, "the first record")
@@ -130,7 +118,7 @@ async def test_b1_a_pause_that_was_ordered_before_a_rebalance_does_not_outlive_i
 
 
 async def test_a_seek_wins_over_whatever_is_on_its_way_also_while_paused() -> None:
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         partition = await fill(engine, 200)
         consumer = await crew.hire("one", start=False)
         assert (await read(engine, consumer, 3))[:1] == [b"0"]
@@ -144,7 +132,7 @@ async def test_a_seek_wins_over_whatever_is_on_its_way_also_while_paused() -> No
 
 
 async def test_a_partition_that_was_just_assigned_can_be_sought() -> None:
-    async with kafka() as engine:
+    async with kafka_engine() as engine:
         partition = await fill(engine, 5)
         reader = engine.reader(GROUP, "one")
 
@@ -158,7 +146,7 @@ async def test_a_partition_that_was_just_assigned_can_be_sought() -> None:
 
 
 async def test_commits_that_come_together_are_all_answered_and_all_stored() -> None:
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         for number in range(12):
             await fill(engine, 5, key=f"chat_{number}")
         consumer = await crew.hire("one", start=False)
@@ -174,7 +162,7 @@ async def test_commits_that_come_together_are_all_answered_and_all_stored() -> N
 
 @pytest.mark.parametrize("refusal", [KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS])
 async def test_a_commit_that_a_rebalance_refuses_is_repeated_and_stored(refusal: int) -> None:
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         partition = await fill(engine, 1)
         consumer = await crew.hire("one", start=False)
         await read(engine, consumer, 1)
@@ -189,7 +177,7 @@ async def test_a_commit_that_is_refused_until_its_timeout_says_that_nothing_was_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "KAFKA_RETRY_BACKOFF_S", 60.0)
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         partition = await fill(engine, 1)
         consumer = await crew.hire("one", start=False)
         await read(engine, consumer, 1)
@@ -198,57 +186,8 @@ async def test_a_commit_that_is_refused_until_its_timeout_says_that_nothing_was_
             await consumer.reader.commit(partition, 1, timeout_s=2.0)
 
 
-async def test_the_lag_counts_what_is_not_committed_also_where_nobody_ever_committed() -> None:
-    async with kafka() as engine, Crew(engine) as crew:
-        partition = await fill(engine, 5)
-        lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, f"{engine.raw.cluster.prefix}{GROUP}")
-        assert (await lag.records(timeout_s=PATIENCE_S))[partition] == 5
-        consumer = await crew.hire("one", start=False)
-        await read(engine, consumer, 5)
-        await consumer.reader.commit(partition, 2, timeout_s=SOON_S)
-        found = await lag.records(timeout_s=PATIENCE_S)
-        assert (found[partition], sum(found.values())) == (3, 3)
-
-
-async def test_a_group_that_lost_its_offsets_skips_what_is_old_and_reads_what_is_young(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    async with kafka() as engine, Crew(engine) as crew:
-        old, mixed, idle = (Partition(MESSAGES, number) for number in range(3))
-        minutes = limits.KAFKA_UNCOMMITTED_S / 60
-        await _write(engine, old, {b"week": 7 * 24 * 60, b"hour": 60})
-        await _write(engine, mixed, {b"older": minutes + 1, b"younger": minutes - 1, b"new": 0})
-        first = await crew.hire("first", start=False)
-        waiting = asyncio.create_task(_poll(first, 10))
-        records = list(await soon(engine, _wait(waiting)))
-        while len(records) < 2:
-            records += await soon(engine, _poll(first, 10))
-        assert [(each.partition, each.value) for each in records] == [(mixed, b"younger"), (mixed, b"new")]
-        assert isinstance(first.reader, KafkaEventReader)
-        assert first.reader.records_skipped == 3
-        assert [text for text in caplog.messages if "for 2 partitions" in text and "skips 3 records" in text]
-        group = f"{engine.raw.cluster.prefix}{GROUP}"
-        lag = KafkaLag(engine.raw.cluster, {MESSAGES: 4}, group)
-        assert await lag.records(timeout_s=PATIENCE_S) == {old: 0, mixed: 2, idle: 0, Partition(MESSAGES, 3): 0}
-        await _write(engine, old, {b"next": 0})
-        assert [each.value for each in await soon(engine, _poll(first, 10))] == [b"next"]
-
-
-async def test_a_committed_offset_counts_however_old_its_records_are() -> None:
-    async with kafka() as engine, Crew(engine) as crew:
-        partition = Partition(MESSAGES, 0)
-        first = await crew.hire("first", start=False)
-        await _write(engine, partition, {b"new": 0})
-        assert await read(engine, first, 1) == [b"new"]
-        await first.reader.commit(partition, 1, timeout_s=SOON_S)
-        await _write(engine, partition, {b"day": 24 * 60, b"hour": 60})
-        await crew.expel(first)
-        second = await crew.hire("second", start=False)
-        assert await read(engine, second, 2) == [b"day", b"hour"]
-
-
 async def test_a_broker_that_dies_and_comes_back_loses_no_record_and_no_reader() -> None:
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         await fill(engine, 3)
         consumer = await crew.hire("one")
         await crew.until(lambda: len(consumer.handled) == 3, "three records")
@@ -273,7 +212,7 @@ async def test_a_broker_that_dies_and_comes_back_loses_no_record_and_no_reader()
 
 
 async def test_a_commit_to_a_broker_that_stands_still_ends_as_unknown() -> None:
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         partition = await fill(engine, 1)
         consumer = await crew.hire("one", start=False)
         await read(engine, consumer, 1)
@@ -289,7 +228,7 @@ async def test_a_commit_to_a_broker_that_stands_still_ends_as_unknown() -> None:
 
 async def test_a_reader_that_closes_while_kafka_stands_still_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KAFKA_LEAVE_S", 0.5)
-    async with kafka() as engine, Crew(engine) as crew:
+    async with kafka_engine() as engine, Crew(engine) as crew:
         partition = await fill(engine, 1)
         consumer = await crew.hire("one", start=False)
         await read(engine, consumer, 1)
@@ -309,7 +248,7 @@ async def test_a_reader_cannot_be_opened_while_kafka_is_away_and_can_be_afterwar
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(limits, "GROUP_TIMEOUT_S", 0.5)
-    async with kafka() as engine:
+    async with kafka_engine() as engine:
         await fill(engine, 1)
         await asyncio.to_thread(engine.raw.kafka.stop)
         consumer = Consumer("one", engine.reader(GROUP, "one"), {})
@@ -322,7 +261,7 @@ async def test_a_reader_cannot_be_opened_while_kafka_is_away_and_can_be_afterwar
 
 
 async def test_a_topic_of_another_size_is_refused() -> None:
-    async with kafka() as engine:
+    async with kafka_engine() as engine:
         reader = KafkaEventReader(engine.raw.cluster, {MESSAGES: 64}, GROUP, "one")
         with pytest.raises(TopicMismatch):
             await reader.open([MESSAGES], Consumer("one", reader, {}))
@@ -332,7 +271,7 @@ async def test_a_topic_of_another_size_is_refused() -> None:
 
 
 async def test_closing_ends_a_waiting_poll_without_records_and_leaves_no_thread() -> None:
-    async with kafka() as engine:
+    async with kafka_engine() as engine:
         consumer = Consumer("one", engine.reader(GROUP, "one"), {})
         with pytest.raises(InternalError):
             await consumer.reader.poll(limit=3)
@@ -351,20 +290,6 @@ async def _fill_all(engine: KafkaEventLogEngine, count: int, *, start: int = 0) 
     """So many events for every partition."""
     for number in range(12):
         await fill(engine, count, key=f"chat_{number}", start=start)
-
-
-async def _write(engine: KafkaEventLogEngine, partition: Partition, ages: Mapping[bytes, float]) -> None:
-    """Records that are so many minutes old."""
-
-    def write() -> None:
-        producer = Producer({"bootstrap.servers": engine.raw.cluster.bootstrap, "log_level": 0})
-        for value, minutes in ages.items():
-            written_ms = round((time.time() - minutes * 60) * 1000)
-            name = engine.raw.cluster.prefixed(partition.topic)
-            producer.produce(name, value, partition=partition.number, timestamp=written_ms)
-        assert producer.flush(PATIENCE_S) == 0
-
-    await asyncio.to_thread(write)
 
 
 class _RefusingConsumer:

@@ -1,4 +1,4 @@
-"""A DynamoDB Local of a test, with trouble on the way to it: refusals, lost answers, and others who are faster."""
+"""A DynamoDB Local of a test behind a client that injects faults: refusals, lost answers, and faster writers."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ from tests.support.real_dynamodb import PATIENCE_S, PREFIX, CarefulClient, clien
 Row = dict[str, dict[str, object]]
 
 
-class TroubledClient(CarefulClient):
+class FaultyDynamoClient(CarefulClient):
     """`refusals` are raised by the next calls of an operation, one each, and `answers` given: nothing is sent.
 
     `meanwhile` runs once, just before the next call of an operation. `deaf_after` calls of an operation are answered,
@@ -54,11 +54,11 @@ class TroubledClient(CarefulClient):
     _seen = 0
 
 
-class TroubledEngine(DynamoEngine):
+class FaultyDynamoEngine(DynamoEngine):
     async def open(self) -> None:
         real = await client_with_tables()
         await real.close()
-        self.trouble = self.client = TroubledClient(real.url)
+        self.faults = self.client = FaultyDynamoClient(real.url)
         self.store = self.client.store()
 
     async def row(self, table: str, **key: str | int) -> Row:
@@ -70,8 +70,8 @@ class TroubledEngine(DynamoEngine):
 
 
 @asynccontextmanager
-async def troubled() -> AsyncIterator[TroubledEngine]:
-    engine = TroubledEngine()
+async def faulty_engine() -> AsyncIterator[FaultyDynamoEngine]:
+    engine = FaultyDynamoEngine()
     await engine.open()
     try:
         yield engine

@@ -10,7 +10,7 @@ import pytest
 from seriatim.domain import limits
 from seriatim.domain.errors import OutcomeUnknown, Throttled
 from seriatim.engines.dynamodb.transport.connection_pool import ConnectionPool, HttpResponse
-from tests.unit.engines.scripted_http import Respond, Server, echo, http, serving
+from tests.unit.engines.scripted_http_server import Respond, Server, echo, http, serving
 
 SOON_S = 0.15
 LONG_S = 10.0
