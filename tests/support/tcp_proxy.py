@@ -12,12 +12,15 @@ class TcpProxy:
     """Cut, every connection breaks. Stalled, connections stay open and nothing passes, as after a cable was pulled.
 
     `delay_s`: how much later everything arrives, in both directions. `target_port` may be set after the start.
+    `slow_at`: what is sent together with these bytes arrives `slow_s` later than the rest.
     `reset_at`: the next connection on which all of these are sent at once breaks then, and they are forgotten.
     """
 
     def __init__(self, target_port: int) -> None:
         self.target_port = target_port
         self.delay_s = 0.0
+        self.slow_at = b""
+        self.slow_s = 0.0
         self.reset_at: tuple[bytes, ...] = ()
         self._server: asyncio.Server | None = None
         self._cut = asyncio.Event()
@@ -108,7 +111,8 @@ class TcpProxy:
                 if counted and self.reset_at and all(each in data for each in self.reset_at):
                     self.reset_at = ()
                     return
-                await late.put((loop.time() + self.delay_s, data))
+                slow_s = self.slow_s if counted and self.slow_at and self.slow_at in data else 0.0
+                await late.put((loop.time() + self.delay_s + slow_s, data))
             await late.put((loop.time() + self.delay_s, b""))
             await asyncio.wait((writing,))
         except OSError:

@@ -68,6 +68,11 @@ class NetworkProxies:
         for proxy in self._by_route[route]:
             proxy.delay_s = seconds
 
+    def slow_at(self, route: str, sent: bytes, seconds: float) -> None:
+        """What is sent together with these bytes arrives so much later than the rest. Without bytes, nothing does."""
+        for proxy in self._by_route[route]:
+            proxy.slow_at, proxy.slow_s = sent, seconds
+
     def reset_one(self, route: str, *at: bytes) -> Callable[[], bool]:
         """The next connection breaks on which all of these are sent at once. What is returned says whether it has."""
         [proxy] = self._by_route[route]
@@ -123,6 +128,15 @@ class ProxiedDynamoDB:
     def reset_one(self, *at: bytes) -> Callable[[], bool]:
         """The next call that has all of these in it. What is returned says whether there was one."""
         return self._proxies.reset_one(self._route, *at)
+
+    @contextmanager
+    def slow_for(self, chat_id: str, seconds: float) -> Iterator[None]:
+        """Calls about this chat reach DynamoDB so much later, as if its partition were hot; others as always."""
+        self._proxies.slow_at(self._route, chat_id.encode(), seconds)
+        try:
+            yield
+        finally:
+            self._proxies.slow_at(self._route, b"", 0.0)
 
     def _disconnect_clients(self) -> None:
         self._proxies.cut(self._route)
