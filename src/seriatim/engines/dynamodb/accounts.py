@@ -38,7 +38,7 @@ class DynamoSessions(Sessions):
 
 
 class DynamoAccounts(DynamoSessions, Accounts):
-    """A handle on the people of a deployment."""
+    """A handle on the users, codes and sessions of a deployment."""
 
     _store: DynamoStore
 

@@ -105,14 +105,14 @@ class DynamoInspection(StoredRows):
             yield row
 
     async def users(self) -> AsyncIterator[User]:
-        async for raw in self._people(are_phones=False):
+        async for raw in self._user_rows(are_phones=False):
             yield _read(tables.USERS, people.USER, people.user_from, raw)
 
     async def phones(self) -> AsyncIterator[Phone]:
-        async for raw in self._people(are_phones=True):
+        async for raw in self._user_rows(are_phones=True):
             yield _read(tables.USERS, people.PHONE, _phone, raw)
 
-    async def _people(self, *, are_phones: bool) -> AsyncIterator[msgspec.Raw]:
+    async def _user_rows(self, *, are_phones: bool) -> AsyncIterator[msgspec.Raw]:
         async for items in self._reader.scan(tables.USERS):
             for raw in items:
                 if _USER_ID.decode(raw).user_id.S.startswith(_PHONE) is are_phones:

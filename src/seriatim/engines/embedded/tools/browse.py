@@ -1,4 +1,4 @@
-"""The rows of a data folder for people to read. Secrets are never among them, contents and phones only on demand."""
+"""The rows of a data folder as an operator sees them: never a secret, contents and phone numbers only on demand."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
@@ -25,7 +25,7 @@ class Reveal(msgspec.Struct, frozen=True):
 
 
 class WrongTable(Exception):
-    """What was asked of a table that cannot be asked of it."""
+    """The options do not fit the table."""
 
 
 def browse(
@@ -60,7 +60,7 @@ _OF_A_CHAT = (
 
 
 def _ranges(disk: ReadableDisk, table: str, chat_id: str | None, after: int | None) -> Iterator[tuple[bytes, bytes]]:
-    """Where the rows of a chat lie together only these are read; elsewhere all, and the others are passed over."""
+    """Where the rows of a chat are adjacent only these are read; elsewhere all are read, and the others left out."""
     if chat_id is None:
         prefix = rows.TABLES[table]
         yield prefix, rows.after(prefix)
@@ -87,7 +87,7 @@ def _whole(table: str) -> tuple[bytes, bytes]:
 
 
 def _fields(codec: Codec[T]) -> Callable[[bytes, bytes, Reveal], Shown]:
-    """A row without anything to hide, whose key says nothing that it does not say itself."""
+    """A row without secrets, whose value has all that its key has."""
 
     def show(key: bytes, value: bytes, reveal: Reveal) -> Shown:
         return _builtins(codec.decode(value))
@@ -96,7 +96,7 @@ def _fields(codec: Codec[T]) -> Callable[[bytes, bytes, Reveal], Shown]:
 
 
 def _texts(*names: str) -> Callable[[bytes, bytes, Reveal], Shown]:
-    """An index row: its key says it all."""
+    """An index row: only its key has fields."""
 
     def show(key: bytes, value: bytes, reveal: Reveal) -> Shown:
         return dict(zip(names, rows.texts(key), strict=True))
@@ -161,7 +161,7 @@ def _event_value(topic: str, value: bytes | None, reveal: Reveal) -> object:
     try:
         body = msgspec.json.decode(value or b"", type=dict[str, object])
     except msgspec.DecodeError:
-        # Nobody knows what this is: it may be a content.
+        # It is no JSON, so it may be a content.
         return value.decode(errors="replace") if reveal.content and value else f"({len(value or b'')} bytes)"
     inner = body.get("original_record" if topic == DEAD_LETTERS else "payload")
     if isinstance(inner, dict):

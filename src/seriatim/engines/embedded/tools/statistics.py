@@ -1,4 +1,4 @@
-"""How much of what a data folder holds: rows and bytes by table, the largest chats, how far the event log goes."""
+"""Statistics of a data folder: rows and bytes by table, the largest chats, the offsets of the event log."""
 
 import heapq
 from collections.abc import Callable
@@ -76,13 +76,13 @@ def _table(disk: ReadableDisk, table: str, counted: _Count) -> TableStats:
 
 
 def _messages(disk: ReadableDisk, counted: _Count, largest: list[tuple[int, int, str]]) -> TableStats:
-    """Chat after chat, as they lie: of each only its sums are kept, and of these only the largest."""
+    """Chat after chat, in key order: of each only its sums are kept, and of these only the largest."""
     count = size = 0
-    prefix, slots, weight = b"", 0, 0
+    prefix, slots, chat_bytes = b"", 0, 0
 
     def close() -> None:
         if slots:
-            heapq.heappush(largest, (weight, slots, rows.first_text(prefix)))
+            heapq.heappush(largest, (chat_bytes, slots, rows.first_text(prefix)))
             if len(largest) > limits.STATS_CHATS_MAX:
                 heapq.heappop(largest)
 
@@ -90,9 +90,9 @@ def _messages(disk: ReadableDisk, counted: _Count, largest: list[tuple[int, int,
         counted.row()
         if key[:-8] != prefix:
             close()
-            prefix, slots, weight = key[:-8], 0, 0
+            prefix, slots, chat_bytes = key[:-8], 0, 0
         slots += 1
-        weight += len(key) + len(value)
+        chat_bytes += len(key) + len(value)
         count += 1
         size += len(key) + len(value)
     close()
