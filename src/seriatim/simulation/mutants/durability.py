@@ -91,7 +91,7 @@ def key_ends_early() -> Sequence[Patch]:
     def floored(created_ms: int) -> int:
         return created_ms // 1000 + limits.KEY_LIFETIME_S
 
-    return [(atomic_commit, "expires_at_s", floored), (slots, "expires_at_s", floored)]
+    return [(atomic_commit, "key_expires_at_s", floored), (slots, "key_expires_at_s", floored)]
 
 
 @removes("after an ambiguous commit the slot itself is read", hole="H1", profile="store")
