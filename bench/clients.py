@@ -110,7 +110,7 @@ class Client(asyncio.Protocol):
             else:
                 self.frames += 1
                 if data.startswith(_OURS, body):
-                    self._seldom(data[body : body + length])
+                    self._control_frame(data[body : body + length])
             at = body + length
         self._rest = data[at:]
 
@@ -139,7 +139,7 @@ class Client(asyncio.Protocol):
         elif first == 0x88:
             self.trouble = self.trouble or f"closed: {body[2:].decode(errors='replace')}"
 
-    def _seldom(self, text: bytes) -> None:
+    def _control_frame(self, text: bytes) -> None:
         self.frames -= 1
         if text.startswith(_GREETING) and not self._ready.done():
             self._ready.set_result(None)

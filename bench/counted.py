@@ -22,15 +22,15 @@ CONTENT_BYTES = 100
 CLIENT_S = 3600
 
 
-class Lines:
+class CountedConnections:
     """Whose answers came: they send again at the next turn, as many as were acknowledged."""
 
     def __init__(self) -> None:
         self.acks = 0
-        self.due: list[tuple[Line, int]] = []
+        self.due: list[tuple[CountedConnection, int]] = []
         self._news: asyncio.Future[None] | None = None
 
-    def acknowledged(self, line: "Line", count: int) -> None:
+    def acknowledged(self, line: "CountedConnection", count: int) -> None:
         self.acks += count
         self.due.append((line, count))
         if self._news is not None and not self._news.done():
@@ -47,10 +47,10 @@ class Lines:
             await asyncio.sleep(0)
 
 
-class Line:
+class CountedConnection:
     """A transport that takes everything and keeps nothing, with a client at its end."""
 
-    def __init__(self, lines: Lines, chat_id: str) -> None:
+    def __init__(self, lines: CountedConnections, chat_id: str) -> None:
         self._lines = lines
         self._number = 0
         self.socket: asyncio.Protocol
@@ -90,10 +90,10 @@ async def counted(data: Path, people: People, *, connections: int, chat: int, de
     assert listener is not None
     chats = people.pairs if chat == 2 else people.tens
     expires_at_ms = int(time.time() + CLIENT_S) * 1000
-    lines, everybody = Lines(), list[Line]()
+    lines, everybody = CountedConnections(), list[CountedConnection]()
     for number in range(connections):
         chat_id = chats[number // chat]
-        line = Line(lines, chat_id)
+        line = CountedConnection(lines, chat_id)
         socket = line.socket = WebSocket(cast(asyncio.Transport, line), listener._state)
         user_id = people.persons[number].user_id
         identity = ClientIdentity(

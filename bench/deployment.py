@@ -28,7 +28,7 @@ CHAT, CHATS = 24, 10
 READY_S = 60.0
 
 
-class Town(msgspec.Struct, frozen=True, kw_only=True):
+class Population(msgspec.Struct, frozen=True, kw_only=True):
     """`crowds`: chats of 24 persons each, in their order; `pairs`: of two. `spare`: of the first 24, and nobody writes
     there but the baseline.
     """
@@ -64,7 +64,7 @@ class Deployment:
                     while '"ready":true' not in (await get(each, "/health/ready")).replace(" ", ""):  # noqa: ASYNC110 - we only ask
                         await asyncio.sleep(0.1)
 
-    async def settle_people(self) -> Town:
+    async def settle_people(self) -> Population:
         """Signed in with one device each, as many as the chats need."""
         api = _at(self.roles[ProcessRole.API][0], "port")
         persons = [Person("", []) for _ in range(CHAT * CHATS)]
@@ -73,7 +73,7 @@ class Deployment:
         await groups(api, persons, crowds, [range(first, first + CHAT) for first in range(0, len(persons), CHAT)])
         await groups(api, persons, pairs, [range(first, first + 2) for first in range(0, 2 * CHAT, 2)])
         await groups(api, persons, spare, [range(CHAT)])
-        return Town(persons=persons, crowds=crowds, pairs=pairs, spare=spare[0])
+        return Population(persons=persons, crowds=crowds, pairs=pairs, spare=spare[0])
 
 
 @contextmanager

@@ -16,7 +16,7 @@ import msgspec
 from bench.bare_engines import appends, own_topics, transactions
 from bench.clients import Client, Writer, in_crowds
 from bench.counts import Numbers, less, per_message
-from bench.deployment import CHAT, CHATS, SIZES, Deployment, Town, deployed
+from bench.deployment import CHAT, CHATS, SIZES, Deployment, Population, deployed
 from bench.distributed_figures import BARE_KAFKA, BARE_STORE, Found
 from bench.figures import Sample
 from bench.looker import Looker
@@ -85,7 +85,7 @@ def measure(plan: Plan) -> list[Found]:
         say(f"starting {', '.join(f'{count} {role}' for role, count in SIZES.items())}")
         with deployed(engines, Path(folder)) as deployment:
             say(f"signing {CHAT * CHATS} people in")
-            town = on_a_loop(deployment.settle_people())
+            population = on_a_loop(deployment.settle_people())
             on_a_loop(own_topics(deployment.settings.events))
             found = {crowd: Found(name=crowd.name, goal=crowd.goal) for crowd in CROWDS}
             for number in range(plan.rounds):
@@ -93,41 +93,41 @@ def measure(plan: Plan) -> list[Found]:
                 for crowd in CROWDS:
                     if crowd.at_once not in bare:
                         say(f"round {number + 1}: bare engines, {crowd.at_once} at once")
-                        bare[crowd.at_once] = on_a_loop(bare_engines(plan, deployment, town, crowd.at_once))
+                        bare[crowd.at_once] = on_a_loop(bare_engines(plan, deployment, population, crowd.at_once))
                     say(f"round {number + 1}: {crowd.name}")
-                    numbers = on_a_loop(run(plan, deployment, town, crowd))
+                    numbers = on_a_loop(run(plan, deployment, population, crowd))
                     say(f"  {numbers['acks_per_s']:,.0f} acks/s, {numbers['calls']:.2f} calls per message")
                     found[crowd].rounds.append(numbers)
                     found[crowd].bare.append(bare[crowd.at_once])
     return list(found.values())
 
 
-async def bare_engines(plan: Plan, deployment: Deployment, town: Town, at_once: int) -> dict[str, Sample]:
+async def bare_engines(plan: Plan, deployment: Deployment, population: Population, at_once: int) -> dict[str, Sample]:
     settings, seconds = deployment.settings, plan.bare_s
-    senders = [person.user_id for person in town.persons[:CHAT]]
-    committed = await transactions(settings.store, town.spare, senders, CONTENT, waiting=at_once, seconds=seconds)
-    appended = await appends(settings.events, town.spare, CONTENT, waiting=at_once, seconds=seconds)
+    senders = [person.user_id for person in population.persons[:CHAT]]
+    committed = await transactions(settings.store, population.spare, senders, CONTENT, waiting=at_once, seconds=seconds)
+    appended = await appends(settings.events, population.spare, CONTENT, waiting=at_once, seconds=seconds)
     return {BARE_STORE: committed, BARE_KAFKA: appended}
 
 
-async def run(plan: Plan, deployment: Deployment, town: Town, crowd: Crowd) -> Numbers:
-    return await Run(plan, deployment, town, crowd).measure()
+async def run(plan: Plan, deployment: Deployment, population: Population, crowd: Crowd) -> Numbers:
+    return await Run(plan, deployment, population, crowd).measure()
 
 
 class Run:
     """One crowd comes, is silent, writes, and waits until everything has arrived. All of it is accounted for."""
 
-    def __init__(self, plan: Plan, deployment: Deployment, town: Town, crowd: Crowd) -> None:
+    def __init__(self, plan: Plan, deployment: Deployment, population: Population, crowd: Crowd) -> None:
         self._plan = plan
         self._deployment = deployment
         self._crowd = crowd
         self._looker = Looker(deployment)
         self.writers: list[Writer] = []
         self.clients: list[Client] = []  # chat by chat: neighbours are at different gateways
-        chats = town.pairs if crowd.members == 2 else town.crowds
+        chats = population.pairs if crowd.members == 2 else population.crowds
         here = crowd.writers // crowd.chats
         for number, chat_id in enumerate(chats[: crowd.chats]):
-            persons = town.persons[number * crowd.members : (number + 1) * crowd.members]
+            persons = population.persons[number * crowd.members : (number + 1) * crowd.members]
             tokens = [person.tokens[0] for person in persons]
             writers = [Writer(token, chat_id, CONTENT_BYTES) for token in tokens[:here]]
             self.writers += writers

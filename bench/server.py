@@ -326,20 +326,20 @@ def slow(bench: Bench, people: People) -> Measured:
     """A hundred others chat in pairs, while messages come to 200 clients that read, or that have ceased to."""
     stuck: list[Sample] = []
     reading: list[Sample] = []
-    told = 0
+    warned_count = 0
     for number in range(bench.plan.rounds):
         bench.say(f"clients that do not read, round {number + 1}")
         with bench.seriatim("readers") as process:
             reading.append(on_a_loop(beside_a_crowd(bench, process, people, reads=True))[0])
         with bench.seriatim("no-readers") as process:
-            sample, told = on_a_loop(beside_a_crowd(bench, process, people, reads=False))
+            sample, warned_count = on_a_loop(beside_a_crowd(bench, process, people, reads=False))
             stuck.append(sample)
     return Measured(
         name="acks per second of others, beside clients that do not read",
         unit=f"100 connections in pairs, {CROWDS * SILENT_EACH} that do not read",
         rounds=stuck,
         baselines={THEY_READ: reading},
-        note=f"{told} of {CROWDS * SILENT_EACH} were told SLOW_CONSUMER before the measurement began",
+        note=f"{warned_count} of {CROWDS * SILENT_EACH} were told SLOW_CONSUMER before the measurement began",
     )
 
 
@@ -358,10 +358,10 @@ async def beside_a_crowd(bench: Bench, process: Child, people: People, *, reads:
     await flooded(talkers)
     await asyncio.sleep(0.2)
     internal = Address("127.0.0.1", process.wait_for("listening")["internal_port"])
-    told = warned(await get(internal, "/metrics"))
+    warned_count = warned(await get(internal, "/metrics"))
     trickle = asyncio.create_task(trickling(talkers))
     try:
-        return await closed_loop(bench.plan.slow_seconds, process, writers), told
+        return await closed_loop(bench.plan.slow_seconds, process, writers), warned_count
     finally:
         trickle.cancel()
         for client in (*talkers, *crowd):

@@ -104,32 +104,32 @@ class _Nowhere:
 # --- event log: readers --------------------------------------------------------------------------------------------
 
 
-class _Reading(MemoryEventLogEngine):
+class _ReaderEngine(MemoryEventLogEngine):
     kind: type[MemoryEventReader]
 
     def reader(self, group: str, consumer_id: str, wire: Wire | None = None) -> EventReader:
         return self.kind(self.broker, Wire(), group, consumer_id)
 
 
-class CommittingNothing(_Reading):
+class CommittingNothing(_ReaderEngine):
     class kind(MemoryEventReader):
         async def commit(self, partition: Partition, next_offset: int, *, timeout_s: float) -> None:
             return
 
 
-class IgnoringSeeks(_Reading):
+class IgnoringSeeks(_ReaderEngine):
     class kind(MemoryEventReader):
         def seek(self, partition: Partition, offset: int) -> None:
             return
 
 
-class IgnoringPauses(_Reading):
+class IgnoringPauses(_ReaderEngine):
     class kind(MemoryEventReader):
         def pause(self, partition: Partition) -> None:
             return
 
 
-class KeepingPauses(_Reading):
+class KeepingPauses(_ReaderEngine):
     """What was paused when it was given back is paused when it comes again, as librdkafka does by itself."""
 
     class kind(MemoryEventReader):
@@ -147,13 +147,13 @@ class KeepingPauses(_Reading):
                 assigned.paused = partition in self._kept
 
 
-class NeverLeaving(_Reading):
+class NeverLeaving(_ReaderEngine):
     class kind(MemoryEventReader):
         async def close(self) -> None:
             return
 
 
-class SkippingRecords(_Reading):
+class SkippingRecords(_ReaderEngine):
     """What it fetched beyond the limit is forgotten."""
 
     class kind(MemoryEventReader):
@@ -161,13 +161,13 @@ class SkippingRecords(_Reading):
             return (await super().poll(limit=limit + 1))[:limit]
 
 
-class IgnoringTheLimit(_Reading):
+class IgnoringTheLimit(_ReaderEngine):
     class kind(MemoryEventReader):
         async def poll(self, *, limit: int) -> Sequence[Record]:
             return await super().poll(limit=limit * 2)
 
 
-class Oversleeping(_Reading):
+class Oversleeping(_ReaderEngine):
     """Sleeps through whatever arrives while it waits."""
 
     class kind(MemoryEventReader):

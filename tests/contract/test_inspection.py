@@ -73,8 +73,8 @@ async def test_messages_their_keys_and_watermarks_are_shown_once(inspected: Insp
     assert sorted(await every(rows.chats_with_slots())) == [DIRECT, GROUP]
     keys = [(row.chat_id, row.key.sequence, row.client_message_id) for row in await every(rows.keys())]
     messages = [filled.slot for chat in (DIRECT, GROUP) for filled in await every(rows.slots(chat))]
-    told = [(row.chat_id, row.sequence, row.client_message_id) for row in messages if isinstance(row, Message)]
-    assert sorted(keys) == sorted(told)
+    message_keys = [(row.chat_id, row.sequence, row.client_message_id) for row in messages if isinstance(row, Message)]
+    assert sorted(keys) == sorted(message_keys)
     watermarks = [(row.user_id, row.chat_id, row.watermark.sequence) for row in await every(rows.watermarks())]
     assert watermarks == [(BOB, GROUP, 5)]
 

@@ -14,7 +14,7 @@ HOLES = tuple(range(1, 26))  # H1 to H25
 
 @pytest.mark.parametrize("number", HOLES)
 def test_every_hole_has_a_test(number: int) -> None:
-    assert number in told(), f"there is no test_h{number}_... in tests/holes"
+    assert number in covered_numbers(), f"there is no test_h{number}_... in tests/holes"
 
 
 def test_a_story_on_a_folder_sends_by_an_atomic_commit() -> None:
@@ -29,7 +29,7 @@ def test_a_story_on_a_folder_sends_by_an_atomic_commit() -> None:
         run_in_virtual_time(harness, schedule(harness))
 
 
-def told() -> list[int]:
+def covered_numbers() -> list[int]:
     return [int(name.split("_")[1].removeprefix("h")) for name in stories()]
 
 

@@ -16,9 +16,9 @@ SCENARIOS = (
 
 @pytest.mark.parametrize("number", SCENARIOS)
 def test_every_scenario_has_a_test(number: int) -> None:
-    assert number in told(), f"there is no test_s{number}_... in tests"
+    assert number in covered_numbers(), f"there is no test_s{number}_... in tests"
 
 
-def told() -> list[int]:
+def covered_numbers() -> list[int]:
     sources = [path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parents[1].rglob("test_*.py"))]
     return [int(number) for source in sources for number in re.findall(r"^(?:async )?def test_s(\d+)_", source, re.M)]

@@ -198,7 +198,7 @@ class _Progress:
     def __init__(self, engine: str, tell: Tell) -> None:
         self._engine, self._tell = engine, tell
         self._files, self._bytes = 0, 0.0
-        self._began_s = self._told_s = time.monotonic()
+        self._began_s = self._reported_s = time.monotonic()
         self._lines: deque[str] = deque(maxlen=LINES_KEPT_MAX)
 
     @property
@@ -210,8 +210,8 @@ class _Progress:
         if report := _REPORT.search(line):
             self._files += 1
             self._bytes += float(report[1]) * _BYTES[report[2]]
-        if time.monotonic() - self._told_s >= TELL_S:
-            self._told_s = time.monotonic()
+        if time.monotonic() - self._reported_s >= TELL_S:
+            self._reported_s = time.monotonic()
             self._tell(f"{self._engine}: {self._files} files, {self._bytes / 10**6:.0f} MB")
 
     def done(self, libraries: Path) -> None:

@@ -124,7 +124,7 @@ def key_bytes(load: Load) -> int:
 def event_bytes(load: Load) -> int:
     """A record's key, value and headers, once and before compression."""
     message = sample(load)
-    told = events.message_persisted(
+    event = events.message_persisted(
         message,
         prev_sequence=message.sequence - 1,
         members_version=load.members,
@@ -133,7 +133,7 @@ def event_bytes(load: Load) -> int:
         trace_id=_ulid(8),
         event_time=iso(_NOW_MS),
     )
-    value, headers = events.encode_message(told), events.headers(events.MessagePersisted, _ulid(8))
+    value, headers = events.encode_message(event), events.headers(events.MessagePersisted, _ulid(8))
     return len(message.chat_id) + len(value) + sum(len(name) + len(value) for name, value in headers)
 
 

@@ -70,9 +70,9 @@ class SimulatedWire(Wire):
             if fault in _NEVER_APPLIED or (fault is Fault.RESET and faults.even_chance()):
                 applies = False
             elif fault is Fault.RESET and faults.even_chance():
-                applied_at = answered_at + faults.lateness()
+                applied_at = answered_at + faults.delay_past_answer()
             elif fault is Fault.LATE:
-                applied_at = now + timeout_s + faults.lateness()
+                applied_at = now + timeout_s + faults.delay_past_answer()
             if self._trace.on:
                 self._note(operation, fault.value)
         give_up_at = now + timeout_s

@@ -109,7 +109,7 @@ class FaultRun:
     def _arrivals(self) -> tuple[float, float] | None:
         """To the first arrival of a message acknowledged since, at another gateway than its writer's, if they still
         have two; and to when everybody has seen such a message in every chat."""
-        acked, crossing = self._acked(), list[float]()
+        acked, between_gateways = self._acked(), list[float]()
         firsts: dict[tuple[int, str], float] = {}
         for number, device in enumerate(self.load.devices):
             for message_id, ack in acked.items():
@@ -117,10 +117,10 @@ class FaultRun:
                 if seen is not None and self._since(seen.at) > 0:
                     place = (number, ack.chat_id)
                     firsts[place] = min(seen.at, firsts.get(place, seen.at))
-                    crossing += [seen.at] if seen.port != ack.port else []
+                    between_gateways += [seen.at] if seen.port != ack.port else []
         if len(firsts) < len(self.load.devices) * len(self.load.chats):
             return None
-        return self._since(min(crossing or firsts.values())), self._since(max(firsts.values()))
+        return self._since(min(between_gateways or firsts.values())), self._since(max(firsts.values()))
 
     def _acked(self) -> dict[str, Moment]:
         """By message: all since the fault was over."""

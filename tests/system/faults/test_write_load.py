@@ -14,7 +14,7 @@ from tests.system.users import Json, User
 TALK, EARLIER = "chat_of_this_talk", "chat_of_an_earlier_talk"
 
 
-class Door:
+class FakeEndpoint:
     host, port = "127.0.0.1", 1
 
 
@@ -23,7 +23,7 @@ class Somebody(User):
 
     def __init__(self, user_id: str, histories: Mapping[str, Sequence[Json]]) -> None:
         self.user_id = user_id
-        self.server = self.gateway = Door()
+        self.server = self.gateway = FakeEndpoint()
         self._histories = histories
 
     def history(self, chat_id: str) -> list[Json]:
@@ -45,7 +45,7 @@ def message(chat_id: str, sequence: int, sender: str = "ada", name: str = "") ->
 
 
 def talk_of(histories: Mapping[str, Sequence[Json]]) -> tuple[WriteLoad, RetryingDevice, RetryingDevice]:
-    ada, bob = (RetryingDevice(Somebody(each, histories), [Door()], [TALK]) for each in ("ada", "bob"))
+    ada, bob = (RetryingDevice(Somebody(each, histories), [FakeEndpoint()], [TALK]) for each in ("ada", "bob"))
     return WriteLoad([ada, bob], [TALK]), ada, bob
 
 

@@ -162,7 +162,7 @@ class ModelServer:
         )
 
 
-class World:
+class SessionModel:
     """Drives a session against the server, one small step at a time, and checks the promise after each."""
 
     def __init__(self, *, lossy: bool, stops: list[int] | None = None) -> None:
@@ -314,68 +314,68 @@ READY_STEPS: list[tuple[object, ...]] = [
 ]
 
 
-def run(world: World, step: tuple[object, ...]) -> None:
+def run(model: SessionModel, step: tuple[object, ...]) -> None:
     """One step. If the device loses power in it, the rest of the step does not happen."""
     try:
-        _run(world, step)
+        _run(model, step)
     except PowerLost:
-        world.crash()
+        model.crash()
 
 
-def _run(world: World, step: tuple[object, ...]) -> None:
+def _run(model: SessionModel, step: tuple[object, ...]) -> None:
     match step:
         case ("post", str(chat), int(holes), bool(lose), bool(name_previous)):
-            number = world.server.slots[chat]
-            message = world.server.store(chat, YOU, f"yours-{chat}-{number}", f"yours {number}", holes=holes)
-            world.server.push(message, lose=lose, name_previous=name_previous)
-            world.check()
+            number = model.server.slots[chat]
+            message = model.server.store(chat, YOU, f"yours-{chat}-{number}", f"yours {number}", holes=holes)
+            model.server.push(message, lose=lose, name_previous=name_previous)
+            model.check()
         case ("send", str(chat)):
-            world.send(chat)
-        case ("answer", bool(fail), int(holes)) if world.server.inbound:
-            world.server.answer_next(fail=fail, holes=holes)
-        case ("refuse",) if world.server.inbound:
-            world.server.refuse_next()
+            model.send(chat)
+        case ("answer", bool(fail), int(holes)) if model.server.inbound:
+            model.server.answer_next(fail=fail, holes=holes)
+        case ("refuse",) if model.server.inbound:
+            model.server.refuse_next()
         case ("resend",):
-            world.decide(discard=False)
+            model.decide(discard=False)
         case ("discard",):
-            world.decide(discard=True)
+            model.decide(discard=True)
         case ("connect",):
-            world.connect()
+            model.connect()
         case ("list",):
-            world.list_chats()
+            model.list_chats()
         case ("hear_answer",):
-            world.receive(world.server.answers)
+            model.receive(model.server.answers)
         case ("hear_push",):
-            world.receive(world.server.pushes)
+            model.receive(model.server.pushes)
         case ("tick",):
-            world.tick()
+            model.tick()
         case ("disconnect",):
-            world.disconnect()
+            model.disconnect()
         case ("crash",):
-            world.crash()
+            model.crash()
         case (str(script), str(chat)):
-            world.send(chat)
+            model.send(chat)
             for each in SCRIPTS[script]:
-                _run(world, each)
+                _run(model, each)
 
 
-def finish(world: World) -> None:
+def finish(model: SessionModel) -> None:
     """No more faults: in the end everything is everywhere, once, and nothing waits."""
     settled = False
     while not settled:
         try:
-            world.settle()
+            model.settle()
             settled = True
         except PowerLost:
-            world.crash()
-    assert world.session.state is ClientState.READY
-    assert world.store.outbox() == []
+            model.crash()
+    assert model.session.state is ClientState.READY
+    assert model.store.outbox() == []
     for chat in CHATS:
-        assert world.delivered[chat] == world.server.messages[chat]
-        mine = world.server.keys(chat)
+        assert model.delivered[chat] == model.server.messages[chat]
+        mine = model.server.keys(chat)
         assert len(mine) == len(dict.fromkeys(mine)), "a send was stored twice"
-        if not world.refusals:
-            assert mine == world.sent[chat], "every send once, in the order of sending"
-    assert len(world.settled) == len(dict.fromkeys(world.settled)), "reported as sent twice"
-    newest = {chat: world.store.cursor(chat) for chat in CHATS if world.server.messages[chat]}
-    assert dict(sorted(world.server.acked)) == newest, "the last ack of each chat is its cursor"
+        if not model.refusals:
+            assert mine == model.sent[chat], "every send once, in the order of sending"
+    assert len(model.settled) == len(dict.fromkeys(model.settled)), "reported as sent twice"
+    newest = {chat: model.store.cursor(chat) for chat in CHATS if model.server.messages[chat]}
+    assert dict(sorted(model.server.acked)) == newest, "the last ack of each chat is its cursor"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from seriatim.client.timeline import Timeline
 from seriatim.domain.message import Message
-from tests.unit.client.session_model import CHATS, READY_STEPS, STEPS, World, finish, run
+from tests.unit.client.session_model import CHATS, READY_STEPS, STEPS, SessionModel, finish, run
 
 Steps = list[tuple[object, ...]]
 
@@ -59,12 +59,12 @@ SCENARIOS: Mapping[str, tuple[bool, Steps]] = {
 }
 
 
-def played(lossy: bool, steps: Steps, stops: list[int]) -> World:
-    world = World(lossy=lossy, stops=stops)
+def played(lossy: bool, steps: Steps, stops: list[int]) -> SessionModel:
+    model = SessionModel(lossy=lossy, stops=stops)
     for step in [*READY_STEPS, *steps]:
-        run(world, step)
-    finish(world)
-    return world
+        run(model, step)
+    finish(model)
+    return model
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

@@ -3,7 +3,7 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.unit.client.session_model import READY_STEPS, STEPS, World, finish, run
+from tests.unit.client.session_model import READY_STEPS, STEPS, SessionModel, finish, run
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -11,9 +11,9 @@ from tests.unit.client.session_model import READY_STEPS, STEPS, World, finish, r
 def test_whatever_happens_the_device_is_complete_up_to_its_cursor_and_in_the_end_altogether(
     lossy: bool, connected: bool, steps: list[tuple[object, ...]]
 ) -> None:
-    world = World(lossy=lossy)
+    model = SessionModel(lossy=lossy)
     for step in [*(READY_STEPS if connected else []), *steps]:
-        run(world, step)
-    finish(world)
-    reported = [key for keys in world.sent.values() for key in keys if key not in world.discarded]
-    assert sorted(key for key in world.settled if key not in world.discarded) == sorted(reported)
+        run(model, step)
+    finish(model)
+    reported = [key for keys in model.sent.values() for key in keys if key not in model.discarded]
+    assert sorted(key for key in model.settled if key not in model.discarded) == sorted(reported)

@@ -139,8 +139,8 @@ async def test_a_peer_that_answers_no_ping_is_told_so_and_closed(monkeypatch: py
     async with listener_harness() as harness:
         peer = await harness.dial()
         peer.send(handshake())
-        told = await peer.reader.readuntil(b"idle_timeout")
-        assert b"connection_closing" in told
+        closing = await peer.reader.readuntil(b"idle_timeout")
+        assert b"connection_closing" in closing
         await until(lambda: harness.seen.timeouts == ["close"])
         await peer.close()
 

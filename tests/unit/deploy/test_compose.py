@@ -37,9 +37,9 @@ def test_a_role_finds_nothing_wrong_with_what_it_is_told(role: str) -> None:
 
 @pytest.mark.parametrize("role", ALL_ROLES)
 def test_a_role_is_told_what_its_command_takes_and_of_no_engine_that_it_does_not_use(role: str) -> None:
-    told = SERVICES[role]["environment"]
-    assert [name for name in told if name not in flags(role)] == []
-    engines = [name for name in ENGINE_USERS if f"SERIATIM_{name.upper()}" in told]
+    environ = SERVICES[role]["environment"]
+    assert [name for name in environ if name not in flags(role)] == []
+    engines = [name for name in ENGINE_USERS if f"SERIATIM_{name.upper()}" in environ]
     assert engines == [name for name, users in ENGINE_USERS.items() if role in users]
 
 
@@ -103,16 +103,16 @@ def test_engines_are_of_the_versions_that_the_tests_run_on() -> None:
 
 
 def test_the_broker_is_set_as_ours_in_tests_and_as_topics_verify_wants_it() -> None:
-    told = {
+    environ = {
         name.removeprefix("KAFKA_").replace("_", ".").lower(): value
         for name, value in SERVICES["kafka"]["environment"].items()
     }
     wanted = defaults(PROFILES["single"])
-    assert {name: told.get(name) for name in wanted} == dict(wanted)
+    assert {name: environ.get(name) for name in wanted} == dict(wanted)
     # Those only make the broker of tests start and end sooner.
     hasty = ("num.partitions", "broker.session", "broker.heartbeat")
     same = {name: value for name, value in SETTINGS.items() if not any(word in name for word in hasty)}
-    assert {name: told.get(name) for name in same} == same
+    assert {name: environ.get(name) for name in same} == same
 
 
 def test_redis_keeps_nothing_on_disk_and_refuses_rather_than_forgets() -> None:

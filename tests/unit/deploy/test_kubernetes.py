@@ -58,8 +58,8 @@ def test_every_file_is_in_the_kustomization() -> None:
 
 @pytest.mark.parametrize("role", ALL_ROLES)
 def test_a_role_finds_nothing_wrong_with_what_it_is_told_once_it_is_decided_how_codes_travel(role: str) -> None:
-    told = {**environment(WORKLOADS[role]), "SERIATIM_OTP_LOG_IN_PROD": "true"}
-    checked = config_check(role, told)
+    environ = {**environment(WORKLOADS[role]), "SERIATIM_OTP_LOG_IN_PROD": "true"}
+    checked = config_check(role, environ)
     assert (checked.exit_code, checked.stderr) == (0, "")
 
 
@@ -71,9 +71,9 @@ def test_as_it_is_committed_rest_refuses_to_print_codes() -> None:
 
 @pytest.mark.parametrize("role", ALL_ROLES)
 def test_a_role_is_told_what_its_command_takes_and_of_no_engine_that_it_does_not_use(role: str) -> None:
-    told = environment(WORKLOADS[role])
-    assert [name for name in told if name not in flags(role)] == []
-    engines = [name for name in ENGINE_USERS if f"SERIATIM_{name.upper()}" in told]
+    environ = environment(WORKLOADS[role])
+    assert [name for name in environ if name not in flags(role)] == []
+    engines = [name for name in ENGINE_USERS if f"SERIATIM_{name.upper()}" in environ]
     assert engines == [name for name, users in ENGINE_USERS.items() if role in users]
 
 
@@ -99,11 +99,11 @@ def test_the_jobs_work_on_the_tables_and_topics_that_the_roles_use() -> None:
 
 @pytest.mark.parametrize("role", ALL_ROLES)
 def test_ports_are_those_on_which_the_role_listens(role: str) -> None:
-    told = environment(WORKLOADS[role])
-    listens = {PORTS[name]: int(value.rpartition(":")[2]) for name, value in told.items() if name in PORTS}
+    environ = environment(WORKLOADS[role])
+    listens = {PORTS[name]: int(value.rpartition(":")[2]) for name, value in environ.items() if name in PORTS}
     assert {port["name"]: port["containerPort"] for port in container(WORKLOADS[role])["ports"]} == listens
     for name in ("SERIATIM_HOST", "SERIATIM_INTERNAL", "SERIATIM_RPC"):
-        assert told.get(name, "0.0.0.0").partition(":")[0] == "0.0.0.0"
+        assert environ.get(name, "0.0.0.0").partition(":")[0] == "0.0.0.0"
 
 
 @pytest.mark.parametrize("role", ALL_ROLES)

@@ -132,8 +132,8 @@ async def test_a_lost_counter_is_repaired_with_exactly_the_rights_of_that_tool(
         police = PolicedClient(engine.client, "counters", prefix=PREFIX)
         store = DynamoStore(police, clock, prefix=PREFIX)
         assert (await DynamoRoster(store).members(CHAT, timeout_s=5)).user_ids  # the tool looks first
-        doctor = CounterRepairer(DynamoMessageLog(store), clock, highest_published=lambda chat_id: 1)
-        repair = await doctor.repair(CHAT, margin=1)
+        repairer = CounterRepairer(DynamoMessageLog(store), clock, highest_published=lambda chat_id: 1)
+        repair = await repairer.repair(CHAT, margin=1)
     finally:
         await engine.close()
     assert (repair.allocated, repair.sealed) == (2, (2,))

@@ -190,7 +190,7 @@ def test_any_message_survives_the_log_unchanged(
 ) -> None:
     fields = {name: getattr(MESSAGE, name) for name in MESSAGE.__struct_fields__}
     message = Message(**{**fields, "content": content, "sequence": sequence})
-    told = message_persisted(
+    event = message_persisted(
         message,
         prev_sequence=prev_sequence,
         members_version=members_version,
@@ -199,7 +199,7 @@ def test_any_message_survives_the_log_unchanged(
         trace_id="t",
         event_time=TIME,
     )
-    assert decode(KEY, encode_message(told)) == told
+    assert decode(KEY, encode_message(event)) == event
 
 
 # --- tolerant readers ------------------------------------------------------------------------------------------------

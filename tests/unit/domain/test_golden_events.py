@@ -43,10 +43,10 @@ def test_s37_every_golden_event_is_read_by_the_present_consumer_with_all_that_it
     found = read(event)
     assert type(found) is KINDS[event["event_type"]]
     assert found.envelope.event_version == event["event_version"]
-    told = json.loads(msgspec.json.encode(found))
-    told.update(told.get("message", {}))
+    fields = json.loads(msgspec.json.encode(found))
+    fields.update(fields.get("message", {}))
     known = [field for field in event["payload"] if field in FROZEN[PAYLOADS[event["event_type"]]]["properties"]]
-    assert {field: told[field] for field in known} == {field: event["payload"][field] for field in known}
+    assert {field: fields[field] for field in known} == {field: event["payload"][field] for field in known}
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -21,7 +21,7 @@ CLAIMS = new_claims(user_id="user_1", session_id="sess_1", device_id="d", token_
 PLAIN: dict[str, object] = msgspec.to_builtins(CLAIMS)
 
 
-class Kit:
+class TokenHarness:
     """A folder that signs, and a verifier with a folder object of its own on the same files."""
 
     def __init__(self, path: Path) -> None:
@@ -54,46 +54,46 @@ class Kit:
 
 
 @pytest.fixture(scope="module")
-def kit(tmp_path_factory: pytest.TempPathFactory) -> Kit:
+def harness(tmp_path_factory: pytest.TempPathFactory) -> TokenHarness:
     """For tests that change no key."""
-    return Kit(tmp_path_factory.mktemp("shared") / "keys")
+    return TokenHarness(tmp_path_factory.mktemp("shared") / "keys")
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Kit:
-    return Kit(tmp_path / "keys")
+def own(tmp_path: Path) -> TokenHarness:
+    return TokenHarness(tmp_path / "keys")
 
 
-def test_a_token_says_who_signed_it_and_how(kit: Kit) -> None:
-    token = kit.signer.sign(CLAIMS)
-    assert unpacked(token.split(".")[0]) == {"alg": "RS256", "kid": kit.keys.signing.kid, "typ": "JWT"}
-    assert kit.verifier.verify(token) == CLAIMS
+def test_a_token_says_who_signed_it_and_how(harness: TokenHarness) -> None:
+    token = harness.signer.sign(CLAIMS)
+    assert unpacked(token.split(".")[0]) == {"alg": "RS256", "kid": harness.keys.signing.kid, "typ": "JWT"}
+    assert harness.verifier.verify(token) == CLAIMS
 
 
-def test_a_refusal_quotes_nothing_of_the_token(kit: Kit) -> None:
+def test_a_refusal_quotes_nothing_of_the_token(harness: TokenHarness) -> None:
     with pytest.raises(Unauthorized) as refused:
-        kit.verifier.verify(kit.sign({**PLAIN, "sub": 1}))
+        harness.verifier.verify(harness.sign({**PLAIN, "sub": 1}))
     assert refused.value.message == "this is not a valid access token; sign in or refresh it"
     assert refused.value.__cause__ is None
 
 
-def test_our_own_key_with_another_algorithm_is_refused(kit: Kit) -> None:
-    assert kit.accepts(kit.sign(PLAIN))
-    assert not kit.accepts(kit.sign(PLAIN, alg="RS512"))
-    assert not kit.accepts(kit.sign(PLAIN, alg="PS256"))
+def test_our_own_key_with_another_algorithm_is_refused(harness: TokenHarness) -> None:
+    assert harness.accepts(harness.sign(PLAIN))
+    assert not harness.accepts(harness.sign(PLAIN, alg="RS512"))
+    assert not harness.accepts(harness.sign(PLAIN, alg="PS256"))
 
 
 @pytest.mark.parametrize("claim", ["iss", "aud", "sub", "sid", "jti", "iat", "exp", "scope"])
-def test_no_claim_may_be_missing(kit: Kit, claim: str) -> None:
-    assert not kit.accepts(kit.sign({name: value for name, value in PLAIN.items() if name != claim}))
+def test_no_claim_may_be_missing(harness: TokenHarness, claim: str) -> None:
+    assert not harness.accepts(harness.sign({name: value for name, value in PLAIN.items() if name != claim}))
 
 
 @pytest.mark.parametrize("claim", ["sub", "exp", "extra"])
-def test_no_claim_may_be_there_twice(kit: Kit, claim: str) -> None:
+def test_no_claim_may_be_there_twice(harness: TokenHarness, claim: str) -> None:
     text = json.dumps({**PLAIN, "extra": 1})
-    assert kit.accepts(kit.sign(text.encode()))
+    assert harness.accepts(harness.sign(text.encode()))
     twice = text[:-1] + f', "{claim}": {json.dumps({**PLAIN, "extra": 1}[claim])}}}'
-    assert not kit.accepts(kit.sign(twice.encode()))
+    assert not harness.accepts(harness.sign(twice.encode()))
 
 
 @pytest.mark.parametrize(
@@ -112,47 +112,47 @@ def test_no_claim_may_be_there_twice(kit: Kit, claim: str) -> None:
         ("device_id", 7),
     ],
 )
-def test_claims_have_the_types_of_the_specification(kit: Kit, claim: str, value: object) -> None:
-    assert not kit.accepts(kit.sign({**PLAIN, claim: value}))
+def test_claims_have_the_types_of_the_specification(harness: TokenHarness, claim: str, value: object) -> None:
+    assert not harness.accepts(harness.sign({**PLAIN, claim: value}))
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"null", b"{", b'"x"', b"\xff\xfe", b"[" * 2000, b'{"exp":NaN}'])
-def test_a_signed_payload_that_is_no_claims_is_refused(kit: Kit, payload: bytes) -> None:
-    assert not kit.accepts(kit.sign(payload))
+def test_a_signed_payload_that_is_no_claims_is_refused(harness: TokenHarness, payload: bytes) -> None:
+    assert not harness.accepts(harness.sign(payload))
 
 
-def test_a_deep_claim_under_our_signature_is_refused_and_crashes_nothing(kit: Kit) -> None:
+def test_a_deep_claim_under_our_signature_is_refused_and_crashes_nothing(harness: TokenHarness) -> None:
     deep = json.dumps(PLAIN)[:-1].encode() + b', "x": ' + b"[" * 1100 + b"]" * 1100 + b"}"
-    assert not kit.accepts(kit.sign(deep))
+    assert not harness.accepts(harness.sign(deep))
 
 
-def test_claims_we_do_not_know_are_ignored(kit: Kit) -> None:
-    assert kit.verifier.verify(kit.sign({**PLAIN, "roles": ["admin"]})) == CLAIMS
+def test_claims_we_do_not_know_are_ignored(harness: TokenHarness) -> None:
+    assert harness.verifier.verify(harness.sign({**PLAIN, "roles": ["admin"]})) == CLAIMS
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=200))
-def test_any_text_is_refused_and_crashes_nothing(kit: Kit, text: str) -> None:
-    assert not kit.accepts(text)
+def test_any_text_is_refused_and_crashes_nothing(harness: TokenHarness, text: str) -> None:
+    assert not harness.accepts(text)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
-def test_a_token_with_any_character_changed_is_refused(kit: Kit, data: st.DataObject) -> None:
-    token = kit.signer.sign(CLAIMS)
+def test_a_token_with_any_character_changed_is_refused(harness: TokenHarness, data: st.DataObject) -> None:
+    token = harness.signer.sign(CLAIMS)
     place = data.draw(st.integers(0, len(token) - 1))
     other = data.draw(st.characters(codec="ascii").filter(lambda each: each != token[place]))
-    assert not kit.accepts(token[:place] + other + token[place + 1 :])
+    assert not harness.accepts(token[:place] + other + token[place + 1 :])
 
 
-def test_a_key_of_the_last_rotation_verifies_on(own: Kit) -> None:
+def test_a_key_of_the_last_rotation_verifies_on(own: TokenHarness) -> None:
     before = own.signer.sign(CLAIMS)
     after = own.rotate()
     assert own.accepts(after)
     assert own.accepts(before)
 
 
-def test_an_unknown_kid_is_looked_for_once_and_then_not_for_a_while(own: Kit) -> None:
+def test_an_unknown_kid_is_looked_for_once_and_then_not_for_a_while(own: TokenHarness) -> None:
     assert not own.accepts(signed(PLAIN, foreign_key(), kid="stranger"))
     fresh = own.rotate()
     assert not own.accepts(fresh)
@@ -162,13 +162,13 @@ def test_an_unknown_kid_is_looked_for_once_and_then_not_for_a_while(own: Kit) ->
     assert own.accepts(fresh)
 
 
-def test_a_malformed_kid_is_not_looked_for(own: Kit) -> None:
+def test_a_malformed_kid_is_not_looked_for(own: TokenHarness) -> None:
     for kid in ("../x", "", "a b", "x" * 65):
         assert not own.accepts(signed(PLAIN, foreign_key(), kid=kid))
     assert own.accepts(own.rotate())
 
 
-def test_a_deleted_key_stops_verifying_with_the_next_rereading_even_tokens_seen_before(own: Kit) -> None:
+def test_a_deleted_key_stops_verifying_with_the_next_rereading_even_tokens_seen_before(own: TokenHarness) -> None:
     token = own.signer.sign(CLAIMS)
     old = own.keys.signing.kid
     own.rotate()
@@ -180,7 +180,7 @@ def test_a_deleted_key_stops_verifying_with_the_next_rereading_even_tokens_seen_
     assert not own.accepts(token)
 
 
-def test_a_key_replaced_under_its_name_invalidates_tokens_seen_before(own: Kit) -> None:
+def test_a_key_replaced_under_its_name_invalidates_tokens_seen_before(own: TokenHarness) -> None:
     token = own.signer.sign(CLAIMS)
     assert own.accepts(token)
     own.keys.rotate()
@@ -191,7 +191,7 @@ def test_a_key_replaced_under_its_name_invalidates_tokens_seen_before(own: Kit) 
     assert not own.accepts(token)
 
 
-def test_a_rereading_that_fails_is_told_and_changes_nothing(own: Kit) -> None:
+def test_a_rereading_that_fails_is_told_and_changes_nothing(own: TokenHarness) -> None:
     token = own.signer.sign(CLAIMS)
     (own.path / "broken.pem").write_text("half a key")
     (own.path / "broken.pem").chmod(0o600)
@@ -200,7 +200,7 @@ def test_a_rereading_that_fails_is_told_and_changes_nothing(own: Kit) -> None:
     assert [str(own.path / "broken.pem") in str(each) for each in own.troubles] == [True]
 
 
-def test_verified_tokens_are_remembered_up_to_a_limit(own: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verified_tokens_are_remembered_up_to_a_limit(own: TokenHarness, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TOKENS_CACHED_MAX", 3)
     tokens = [own.signer.sign(msgspec.structs.replace(CLAIMS, jti=f"token_{number}")) for number in range(5)]
     for number, token in enumerate([*tokens, *tokens]):

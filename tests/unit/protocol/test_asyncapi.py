@@ -68,8 +68,8 @@ def test_clients_may_send_exactly_what_the_server_accepts() -> None:
 
 
 def test_every_close_reason_is_told_with_its_code() -> None:
-    told = DOCUMENT["x-close-reasons"]
-    assert {name: each["code"] for name, each in told.items()} == {each.value: each.code for each in CloseReason}
+    reasons = DOCUMENT["x-close-reasons"]
+    assert {name: each["code"] for name, each in reasons.items()} == {each.value: each.code for each in CloseReason}
 
 
 def test_every_code_that_an_error_frame_can_carry_is_explained() -> None:

@@ -1,4 +1,4 @@
-"""Downloads: told as they go, never half taken for whole, and done once. Maven and Java are scripts here."""
+"""Downloads: reported as they go, never half taken for whole, and done once. Maven and Java are scripts here."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ echo "[ERROR] the line was cut"; exit 1
 
 
 class Machine:
-    """A machine with Java and a Maven that behaves as told and counts its runs."""
+    """A machine with Java and a Maven that behaves as reported and counts its runs."""
 
     def __init__(self, root: Path) -> None:
         self._programs, self._runs = root / "bin", root / "runs"
@@ -55,11 +55,11 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def test_a_download_is_told_and_then_there(machine: Machine) -> None:
-    told: list[str] = []
-    install_jars(PACKAGE, told.append)
+    reported: list[str] = []
+    install_jars(PACKAGE, reported.append)
     assert (installed(PACKAGE) / "lib" / "artifact-1.0.jar").exists()
-    assert told[0] == "Kafka: downloading group:artifact:1.0 and what it needs"
-    assert told[-1].startswith("Kafka: 1 libraries")
+    assert reported[0] == "Kafka: downloading group:artifact:1.0 and what it needs"
+    assert reported[-1].startswith("Kafka: 1 libraries")
 
 
 def test_what_is_there_is_not_downloaded_again(machine: Machine) -> None:

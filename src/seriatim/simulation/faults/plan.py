@@ -88,7 +88,7 @@ class Faults:
             return low + self.profile.tail_s * self._random.random() * self._random.random()
         return low + span * chance * chance
 
-    def lateness(self) -> float:
+    def delay_past_answer(self) -> float:
         """Seconds by which a late request misses its caller."""
         return 0.001 + self.profile.late_s * self._random.random() * self._random.random()
 
