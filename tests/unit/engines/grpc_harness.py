@@ -22,13 +22,13 @@ Outcome = Receipt | SeriatimError
 
 
 class ScriptedPlane:
-    """Answers every draft at once, with its place in the order of arrival; or keeps it until told."""
+    """Answers every draft at once, with its place in the order of arrival; or holds it until `release`."""
 
     def __init__(self) -> None:
         self.taken: list[Draft] = []
         self.left_s: list[float] = []
-        self.keeping = False
-        self.kept: list[Callable[[], None]] = []
+        self.holding = False
+        self.held: list[Callable[[], None]] = []
         self.sessions: dict[str, Session] = {}
         self.calls: list[tuple[str, str, float]] = []
         self.failure: Exception | None = None
@@ -43,16 +43,16 @@ class ScriptedPlane:
         def settle() -> None:
             answer(receipt)
 
-        if self.keeping:
-            self.kept.append(settle)
+        if self.holding:
+            self.held.append(settle)
         else:
             loop.call_soon(settle)
 
-    def let_go(self) -> None:
-        self.keeping = False
-        for settle in self.kept:
+    def release(self) -> None:
+        self.holding = False
+        for settle in self.held:
             settle()
-        self.kept.clear()
+        self.held.clear()
 
     @property
     def texts(self) -> list[str]:
@@ -102,7 +102,7 @@ class ScriptedPlane:
 
 
 class IngestProcess:
-    """A server with a plane of its own. It can go and come back at its address."""
+    """A server with its own plane. It can be stopped and started again at its address."""
 
     def __init__(self, *, token: str = "", tls: MutualTls | None = None) -> None:
         self.plane = ScriptedPlane()
@@ -124,7 +124,7 @@ class IngestProcess:
 
 
 @asynccontextmanager
-async def processes(
+async def ingest_processes(
     count: int, *, token: str = "", tls: MutualTls | None = None
 ) -> AsyncIterator[Sequence[IngestProcess]]:
     started = [await IngestProcess(token=token, tls=tls).start() for _ in range(count)]
@@ -136,7 +136,7 @@ async def processes(
 
 
 @asynccontextmanager
-async def client_of(
+async def grpc_client(
     where: AddressSource | Sequence[IngestProcess],
     *,
     dialer: GrpcDialer | None = None,
@@ -158,8 +158,8 @@ def draft_of(text: str, *, chat_id: str = "chat_1") -> Draft:
     return Draft(chat_id=chat_id, sender_id="user_ann", client_message_id=key, content=text)
 
 
-class Asked:
-    """Sends, and what became of them in the order of the answers."""
+class SendRecorder:
+    """Sends, and their outcomes."""
 
     def __init__(self, client: GrpcDurability) -> None:
         self._client = client
@@ -184,5 +184,5 @@ class Asked:
 async def until(condition: Callable[[], object]) -> None:
     deadline = asyncio.get_running_loop().time() + 2 * SOON_S
     while not condition():
-        assert asyncio.get_running_loop().time() < deadline, "waited in vain"
+        assert asyncio.get_running_loop().time() < deadline, "the condition never held"
         await asyncio.sleep(0.005)

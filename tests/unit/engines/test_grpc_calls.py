@@ -20,7 +20,7 @@ from seriatim.domain.message import Message
 from seriatim.engines.grpc import wire
 from seriatim.engines.grpc.dial import GrpcDialer
 from seriatim.ports.durability import PrefixPage
-from tests.unit.engines.grpc_harness import SOON_S, client_of, processes, until
+from tests.unit.engines.grpc_harness import SOON_S, grpc_client, ingest_processes, until
 
 SESSION = Session(
     session_id="ses_1",
@@ -35,7 +35,7 @@ SESSION = Session(
 
 
 async def test_every_question_reaches_the_plane_and_brings_its_answer_back() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         page = await client.read("user_ann", "chat_1", after=4, limit=2, timeout_s=SOON_S)
         assert (page.messages[0].sequence, page.through, page.has_more) == (5, 6, True)
         back = await client.read_back("user_ann", "chat_1", before=9, after=0, limit=2, timeout_s=SOON_S)
@@ -52,7 +52,7 @@ async def test_every_question_reaches_the_plane_and_brings_its_answer_back() -> 
 
 
 async def test_a_gateway_is_not_shown_the_digests_of_refresh_tokens() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         ingest.plane.sessions["ses_1"] = SESSION
         session = await client.session("ses_1", timeout_s=SOON_S)
         assert session is not None
@@ -61,7 +61,7 @@ async def test_a_gateway_is_not_shown_the_digests_of_refresh_tokens() -> None:
 
 
 async def test_the_largest_page_fits() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         message = Message(
             message_id="m" * 64,
             chat_id="c" * 64,
@@ -82,14 +82,14 @@ async def test_the_largest_page_fits() -> None:
 
 
 async def test_a_refusal_arrives_as_what_it_was() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         ingest.plane.failure = NotAMember("you are not in this chat")
         with pytest.raises(NotAMember, match="you are not in this chat"):
             await client.read("user_ann", "chat_1", after=0, limit=1, timeout_s=SOON_S)
 
 
 async def test_a_bug_over_there_is_an_internal_error_here_and_tells_nothing() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         ingest.plane.failure = ZeroDivisionError("what somebody wrote")
         with pytest.raises(InternalError) as caught:
             await client.acknowledge("user_ann", "chat_1", sequence=1, timeout_s=SOON_S)
@@ -97,7 +97,7 @@ async def test_a_bug_over_there_is_an_internal_error_here_and_tells_nothing() ->
 
 
 async def test_a_question_without_an_answer_ends_in_time() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         await until(lambda: client.ready)
         ingest.plane.stuck = asyncio.Event()
         began = asyncio.get_running_loop().time()
@@ -107,7 +107,7 @@ async def test_a_question_without_an_answer_ends_in_time() -> None:
 
 
 async def test_a_lost_process_ends_its_questions_at_once() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         await until(lambda: client.ready)
         ingest.plane.stuck = asyncio.Event()
         asking = asyncio.create_task(client.heads(["chat_1"], timeout_s=60.0))
@@ -118,8 +118,8 @@ async def test_a_lost_process_ends_its_questions_at_once() -> None:
 
 
 async def test_the_end_of_the_client_ends_its_questions() -> None:
-    async with processes(1) as [ingest]:
-        async with client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest]:
+        async with grpc_client([ingest]) as client:
             await until(lambda: client.ready)
             ingest.plane.stuck = asyncio.Event()
             asking = asyncio.create_task(client.heads(["chat_1"], timeout_s=60.0))
@@ -129,7 +129,7 @@ async def test_the_end_of_the_client_ends_its_questions() -> None:
 
 
 async def test_who_stops_waiting_is_cancelled_and_not_told_a_story() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         await until(lambda: client.ready)
         ingest.plane.stuck = asyncio.Event()
         asking = asyncio.create_task(client.heads(["chat_1"], timeout_s=60.0))
@@ -140,9 +140,9 @@ async def test_who_stops_waiting_is_cancelled_and_not_told_a_story() -> None:
 
 
 async def test_a_question_waits_for_somebody_to_be_there_but_not_for_ever() -> None:
-    async with processes(1) as [ingest]:
+    async with ingest_processes(1) as [ingest]:
         await ingest.stop()
-        async with client_of([ingest]) as client:
+        async with grpc_client([ingest]) as client:
             with pytest.raises(ServiceUnavailable):
                 await client.heads(["chat_1"], timeout_s=0.1)
             asking = asyncio.create_task(client.heads(["chat_1"], timeout_s=SOON_S))
@@ -152,9 +152,9 @@ async def test_a_question_waits_for_somebody_to_be_there_but_not_for_ever() -> N
 
 async def test_one_question_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GRPC_CALLS_MAX", 2)
-    async with processes(1) as [ingest]:
+    async with ingest_processes(1) as [ingest]:
         monkeypatch.setattr(limits, "GRPC_CALLS_MAX", 1)  # the server still takes two
-        async with client_of([ingest]) as client:
+        async with grpc_client([ingest]) as client:
             await until(lambda: client.ready)
             ingest.plane.stuck = asyncio.Event()
             asking = asyncio.create_task(client.heads(["chat_1"], timeout_s=SOON_S))
@@ -169,7 +169,10 @@ async def test_one_question_more_than_the_limit_is_refused(monkeypatch: pytest.M
 
 
 async def test_a_stranger_without_the_token_is_told_nothing() -> None:
-    async with processes(1, token="right") as [ingest], client_of([ingest], dialer=GrpcDialer(token="right")) as client:
+    async with (
+        ingest_processes(1, token="right") as [ingest],
+        grpc_client([ingest], dialer=GrpcDialer(token="right")) as client,
+    ):
         await until(lambda: client.ready)
         stranger = GrpcDialer(token="wrong")
         client._dialer.metadata = stranger.metadata

@@ -14,7 +14,7 @@ from seriatim.engines.grpc.chat_router import ChatRouter
 from seriatim.engines.grpc.durability import GrpcDurability, rendezvous
 from seriatim.engines.grpc.pending_send import PendingSend
 from tests.support.durability_harness import DurabilityHarness, draft
-from tests.unit.engines.grpc_harness import Asked, IngestProcess, client_of, processes, until
+from tests.unit.engines.grpc_harness import IngestProcess, SendRecorder, grpc_client, ingest_processes, until
 
 ONE, TWO = "ingest-1", "ingest-2"
 RECEIPT = Receipt(message_id="msg_1", sequence=1, created_at="now")
@@ -135,14 +135,16 @@ async def test_b2_what_waits_is_refused_when_the_last_process_begins_to_fail(har
 
 
 @asynccontextmanager
-async def _two() -> AsyncIterator[tuple[GrpcDurability, Asked, Mapping[str, IngestProcess], Mapping[str, str]]]:
+async def two_ingest_processes() -> AsyncIterator[
+    tuple[GrpcDurability, SendRecorder, Mapping[str, IngestProcess], Mapping[str, str]]
+]:
     """A client of two processes, and a chat of each by its address."""
-    async with processes(2) as both, client_of(both) as client:
+    async with ingest_processes(2) as both, grpc_client(both) as client:
         await until(lambda: len(client.ready) == 2)
         chats: dict[str, str] = {}
         for number in range(40):
             chats.setdefault(rendezvous(f"chat_{number}", client.ready), f"chat_{number}")
-        yield client, Asked(client), {each.address: each for each in both}, chats
+        yield client, SendRecorder(client), {each.address: each for each in both}, chats
 
 
 async def _taken(ingest: IngestProcess, count: int) -> None:
@@ -150,39 +152,39 @@ async def _taken(ingest: IngestProcess, count: int) -> None:
 
 
 async def test_b2_a_lost_process_with_forty_drafts_under_way_is_one_failure() -> None:
-    async with _two() as (client, asked, ingests, chats):
+    async with two_ingest_processes() as (client, recorder, ingests, chats):
         lost, other = client.ready
-        ingests[lost].plane.keeping = True
+        ingests[lost].plane.holding = True
         for number in range(40):
-            asked.send(f"lost {number}", chat_id=chats[lost])
+            recorder.send(f"lost {number}", chat_id=chats[lost])
         await until(lambda: len(ingests[lost].plane.taken) == 40)
         await ingests[lost].stop()
-        await asked.all(40)
-        assert all(isinstance(asked.of(f"lost {number}"), OutcomeUnknown) for number in range(40))
+        await recorder.all(40)
+        assert all(isinstance(recorder.of(f"lost {number}"), OutcomeUnknown) for number in range(40))
         assert not client.breaker_open
         for number, address in enumerate((lost, other)):
-            asked.send(f"after {number}", chat_id=chats[address])
-        await asked.all(42)
-        assert all(isinstance(asked.of(f"after {number}"), Receipt) for number in (0, 1))
+            recorder.send(f"after {number}", chat_id=chats[address])
+        await recorder.all(42)
+        assert all(isinstance(recorder.of(f"after {number}"), Receipt) for number in (0, 1))
 
 
 async def test_b2_a_process_lost_again_and_again_is_left_alone_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GRPC_REDIAL_S", 0.01)
-    async with _two() as (client, asked, ingests, chats):
+    async with two_ingest_processes() as (client, recorder, ingests, chats):
         lost, _ = client.ready
-        ingests[lost].plane.keeping = True
+        ingests[lost].plane.holding = True
         for number in range(limits.BREAKER_FAILURES_MAX):
             assert not client.breaker_open
-            asked.send(f"lost {number}", chat_id=chats[lost])
+            recorder.send(f"lost {number}", chat_id=chats[lost])
             await _taken(ingests[lost], number + 1)
             await ingests[lost].stop()
-            await asked.all(number + 1)
+            await recorder.all(number + 1)
             await ingests[lost].start()
             await until(lambda: len(client.ready) == 2)
         assert client.breaker_open
-        asked.send("elsewhere", chat_id=chats[lost])
-        await asked.all(limits.BREAKER_FAILURES_MAX + 1)
-        assert isinstance(asked.of("elsewhere"), Receipt)
+        recorder.send("elsewhere", chat_id=chats[lost])
+        await recorder.all(limits.BREAKER_FAILURES_MAX + 1)
+        assert isinstance(recorder.of("elsewhere"), Receipt)
 
 
 async def test_b2_a_process_that_is_there_and_answers_nothing_loses_its_chats_to_another(
@@ -191,39 +193,39 @@ async def test_b2_a_process_that_is_there_and_answers_nothing_loses_its_chats_to
     """Its pings are answered, so its stream stays open. Drafts that run out of time count once a second, not each."""
     monkeypatch.setattr(limits, "GRPC_PING_S", 0.2)
     monkeypatch.setattr(limits, "GRPC_PINGS_UNANSWERED_MAX", 50)  # a busy machine breaks no stream
-    async with _two() as (client, asked, ingests, chats):
+    async with two_ingest_processes() as (client, recorder, ingests, chats):
         mute, other = client.ready
-        ingests[mute].plane.keeping = True
+        ingests[mute].plane.holding = True
         for number in range(100):
-            asked.send(f"mute {number}", chat_id=chats[mute], within_s=0.05)
-        await asked.all(100)
+            recorder.send(f"mute {number}", chat_id=chats[mute], within_s=0.05)
+        await recorder.all(100)
         sent = 100
         while not client.breaker_open:
             assert sent < 200, "it is given up in the end"
-            asked.send(f"mute {sent}", chat_id=chats[mute], within_s=0.05)
+            recorder.send(f"mute {sent}", chat_id=chats[mute], within_s=0.05)
             sent += 1
-            await asked.all(sent)
+            await recorder.all(sent)
         assert sent > 100 + 1, "a hundred drafts of one moment are one failure"
         for address in (mute, other):
-            asked.send(f"after {address}", chat_id=chats[address])
-        await asked.all(sent + 2)
-        assert all(isinstance(asked.of(f"after {address}"), Receipt) for address in (mute, other))
-        ingests[mute].plane.let_go()
+            recorder.send(f"after {address}", chat_id=chats[address])
+        await recorder.all(sent + 2)
+        assert all(isinstance(recorder.of(f"after {address}"), Receipt) for address in (mute, other))
+        ingests[mute].plane.release()
 
 
 async def test_b2_an_answer_whatever_it_says_speaks_for_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GRPC_PING_S", 0.2)
     monkeypatch.setattr(limits, "GRPC_PINGS_UNANSWERED_MAX", 50)  # a busy machine breaks no stream
-    async with _two() as (client, asked, ingests, chats):
+    async with two_ingest_processes() as (client, recorder, ingests, chats):
         address, _ = client.ready
-        ingests[address].plane.keeping = True
+        ingests[address].plane.holding = True
         for number in range(3 * limits.BREAKER_FAILURES_MAX):
-            asked.send(f"late {number}", chat_id=chats[address], within_s=0.05)
-            await asked.all(2 * number + 1)
-            asked.send(f"good {number}", chat_id=chats[address])
+            recorder.send(f"late {number}", chat_id=chats[address], within_s=0.05)
+            await recorder.all(2 * number + 1)
+            recorder.send(f"good {number}", chat_id=chats[address])
             await _taken(ingests[address], 2 * number + 2)
-            for settle in ingests[address].plane.kept:
+            for settle in ingests[address].plane.held:
                 settle()
-            ingests[address].plane.kept.clear()
-            await asked.all(2 * number + 2)
+            ingests[address].plane.held.clear()
+            await recorder.all(2 * number + 2)
         assert not client.breaker_open

@@ -16,19 +16,27 @@ from seriatim.domain.sharding import bucket, owner
 from seriatim.engines.grpc.dial import GrpcDialer
 from seriatim.engines.grpc.discovery import DnsAddresses
 from seriatim.engines.grpc.wire import DRAFT_STREAM, SERVICE, DraftBatch, NumberedDraft, ServerBatch, encode, path
-from tests.unit.engines.grpc_harness import SOON_S, Asked, IngestProcess, client_of, draft_of, processes, until
+from tests.unit.engines.grpc_harness import (
+    SOON_S,
+    IngestProcess,
+    SendRecorder,
+    draft_of,
+    grpc_client,
+    ingest_processes,
+    until,
+)
 
 CHATS = [f"chat_{number}" for number in range(40)]
 
 
 async def test_a_chats_drafts_go_to_the_owner_of_its_bucket_in_order() -> None:
-    async with processes(3) as three, client_of(three) as client:
+    async with ingest_processes(3) as three, grpc_client(three) as client:
         await until(lambda: len(client.ready) == 3)
-        asked = Asked(client)
+        recorder = SendRecorder(client)
         for number in range(10):
             for chat_id in CHATS:
-                asked.send(f"{chat_id}/{number}", chat_id=chat_id)
-        await asked.all(400)
+                recorder.send(f"{chat_id}/{number}", chat_id=chat_id)
+        await recorder.all(400)
         for each in three:
             for chat_id in {draft.chat_id for draft in each.plane.taken}:
                 assert owner(bucket(chat_id), client.ready) == each.address
@@ -50,7 +58,7 @@ async def test_a_chats_drafts_go_to_the_owner_of_its_bucket_in_order() -> None:
 async def test_a_draft_that_no_gateway_should_have_sent_is_refused_at_the_door(
     change: dict[str, str], code: str
 ) -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         await until(lambda: client.ready)
         outcomes: list[Receipt | SeriatimError] = []
         for each in (msgspec.structs.replace(draft_of("bad"), **change), draft_of("good")):
@@ -62,176 +70,176 @@ async def test_a_draft_that_no_gateway_should_have_sent_is_refused_at_the_door(
 
 
 async def test_a_backlog_travels_in_few_batches_and_every_answer_finds_its_send() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         await until(lambda: client.ready)
-        asked = Asked(client)
+        recorder = SendRecorder(client)
         texts = [f"{number:05}" + "x" * 4000 for number in range(1000)]  # four batches
         for text in texts:
-            asked.send(text)
-        await asked.all(1000)
+            recorder.send(text)
+        await recorder.all(1000)
         assert ingest.plane.texts == texts
-        sequences = [outcome.sequence for text in texts if isinstance(outcome := asked.of(text), Receipt)]
+        sequences = [outcome.sequence for text in texts if isinstance(outcome := recorder.of(text), Receipt)]
         assert sequences == list(range(1, 1001))
 
 
 async def test_a_draft_carries_what_is_left_of_its_time() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         await until(lambda: client.ready)
-        asked = Asked(client)
-        asked.send("short", within_s=2.0)
-        asked.send("long", within_s=60.0)
-        await asked.all(2)
+        recorder = SendRecorder(client)
+        recorder.send("short", within_s=2.0)
+        recorder.send("long", within_s=60.0)
+        await recorder.all(2)
         short, long = ingest.plane.left_s
         assert 1.0 < short <= 2.0
         assert 4.0 < long <= limits.PERSIST_DEADLINE_S
 
 
 async def test_a_send_without_an_answer_ends_at_its_deadline_and_a_late_answer_is_dropped() -> None:
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         await until(lambda: client.ready)
-        asked = Asked(client)
-        ingest.plane.keeping = True
-        asked.send("one", within_s=0.2)
-        await asked.all(1)
-        assert isinstance(asked.of("one"), OutcomeUnknown)
-        ingest.plane.let_go()
-        asked.send("two")
-        await asked.all(2)
-        assert isinstance(asked.of("two"), Receipt)
-        assert isinstance(asked.of("one"), OutcomeUnknown)
+        recorder = SendRecorder(client)
+        ingest.plane.holding = True
+        recorder.send("one", within_s=0.2)
+        await recorder.all(1)
+        assert isinstance(recorder.of("one"), OutcomeUnknown)
+        ingest.plane.release()
+        recorder.send("two")
+        await recorder.all(2)
+        assert isinstance(recorder.of("two"), Receipt)
+        assert isinstance(recorder.of("one"), OutcomeUnknown)
 
 
 async def test_a_lost_process_leaves_its_sends_unknown_at_once_and_its_chats_move_on() -> None:
-    async with processes(2) as both, client_of(both) as client:
+    async with ingest_processes(2) as both, grpc_client(both) as client:
         await until(lambda: len(client.ready) == 2)
-        asked = Asked(client)
+        recorder = SendRecorder(client)
         for each in both:
-            each.plane.keeping = True
+            each.plane.holding = True
         for chat_id in CHATS:
-            asked.send(chat_id, chat_id=chat_id)
+            recorder.send(chat_id, chat_id=chat_id)
         await until(lambda: sum(len(each.plane.taken) for each in both) == len(CHATS))
         lost, other = both
         began = asyncio.get_running_loop().time()
         await lost.stop()
-        await asked.all(len(lost.plane.taken))
+        await recorder.all(len(lost.plane.taken))
         assert asyncio.get_running_loop().time() - began < 2
-        assert all(isinstance(asked.of(text), OutcomeUnknown) for text in lost.plane.texts)
-        other.plane.let_go()
+        assert all(isinstance(recorder.of(text), OutcomeUnknown) for text in lost.plane.texts)
+        other.plane.release()
         for chat_id in CHATS:
-            asked.send(f"{chat_id} again", chat_id=chat_id)
-        await asked.all(2 * len(CHATS))
-        assert all(isinstance(asked.of(f"{chat_id} again"), Receipt) for chat_id in CHATS)
+            recorder.send(f"{chat_id} again", chat_id=chat_id)
+        await recorder.all(2 * len(CHATS))
+        assert all(isinstance(recorder.of(f"{chat_id} again"), Receipt) for chat_id in CHATS)
 
 
 async def test_a_process_that_comes_back_gets_its_chats_back() -> None:
-    async with processes(2) as both, client_of(both) as client:
+    async with ingest_processes(2) as both, grpc_client(both) as client:
         await until(lambda: len(client.ready) == 2)
         await both[0].stop()
         await until(lambda: client.ready == (both[1].address,))
         await both[0].start()
         await until(lambda: len(client.ready) == 2)
-        asked = Asked(client)
+        recorder = SendRecorder(client)
         for chat_id in CHATS:
-            asked.send(chat_id, chat_id=chat_id)
-        await asked.all(len(CHATS))
+            recorder.send(chat_id, chat_id=chat_id)
+        await recorder.all(len(CHATS))
         assert all(each.plane.taken for each in both)
 
 
 async def test_drafts_wait_for_somebody_to_be_there_and_keep_their_order() -> None:
-    async with processes(1) as [ingest]:
+    async with ingest_processes(1) as [ingest]:
         await ingest.stop()
-        async with client_of([ingest]) as client:
-            asked = Asked(client)
+        async with grpc_client([ingest]) as client:
+            recorder = SendRecorder(client)
             for number in range(5):
-                asked.send(str(number))
+                recorder.send(str(number))
             await asyncio.sleep(0.05)
-            assert asked.outcomes == {}
+            assert recorder.outcomes == {}
             await ingest.start()
-            await asked.all(5)
+            await recorder.all(5)
             assert ingest.plane.texts == ["0", "1", "2", "3", "4"]
 
 
 async def test_when_nobody_comes_the_deadline_says_so() -> None:
-    async with processes(1) as [ingest]:
+    async with ingest_processes(1) as [ingest]:
         await ingest.stop()
-        async with client_of([ingest]) as client:
-            asked = Asked(client)
-            asked.send("one", within_s=0.1)
-            asked.send("two", within_s=0.2)
-            await asked.all(2)
+        async with grpc_client([ingest]) as client:
+            recorder = SendRecorder(client)
+            recorder.send("one", within_s=0.1)
+            recorder.send("two", within_s=0.2)
+            await recorder.all(2)
             for text in ("one", "two"):
-                assert type(asked.of(text)) is ServiceUnavailable
+                assert type(recorder.of(text)) is ServiceUnavailable
             await ingest.start()
-            asked.send("three")
-            await asked.all(3)
+            recorder.send("three")
+            await recorder.all(3)
             assert ingest.plane.texts == ["three"]
 
 
 async def test_a_leaving_process_answers_what_it_has_and_the_rest_follows_elsewhere_in_order() -> None:
-    async with processes(2) as both, client_of(both) as client:
+    async with ingest_processes(2) as both, grpc_client(both) as client:
         await until(lambda: len(client.ready) == 2)
         leaving, other = sorted(both, key=lambda each: each.address != owner(bucket("chat_1"), client.ready))
-        asked = Asked(client)
-        leaving.plane.keeping = True
-        asked.send("one")
+        recorder = SendRecorder(client)
+        leaving.plane.holding = True
+        recorder.send("one")
         await until(lambda: leaving.plane.taken)
         going = asyncio.create_task(leaving.server.leave())
         await until(lambda: client.ready == (other.address,))
-        asked.send("two")
-        asked.send("three")
-        asked.send("elsewhere", chat_id="chat_2")  # another chat need not wait
-        await asked.all(1)
+        recorder.send("two")
+        recorder.send("three")
+        recorder.send("elsewhere", chat_id="chat_2")  # another chat need not wait
+        await recorder.all(1)
         assert other.plane.texts == ["elsewhere"]
-        leaving.plane.let_go()
-        await asked.all(4)
+        leaving.plane.release()
+        await recorder.all(4)
         assert other.plane.texts == ["elsewhere", "two", "three"]
-        assert all(isinstance(asked.of(text), Receipt) for text in asked.outcomes)
+        assert all(isinstance(recorder.of(text), Receipt) for text in recorder.outcomes)
         await asyncio.wait_for(going, 2)
         assert leaving.server.gateways == 0
 
 
 async def test_a_leaving_process_takes_no_new_stream() -> None:
-    async with processes(1) as [ingest]:
+    async with ingest_processes(1) as [ingest]:
         await ingest.server.leave()
-        async with client_of([ingest]) as client:
-            asked = Asked(client)
-            asked.send("one", within_s=0.3)
-            await asked.all(1)
-            assert type(asked.of("one")) is ServiceUnavailable
+        async with grpc_client([ingest]) as client:
+            recorder = SendRecorder(client)
+            recorder.send("one", within_s=0.3)
+            await recorder.all(1)
+            assert type(recorder.of("one")) is ServiceUnavailable
 
 
 async def test_one_draft_more_than_the_limit_is_refused_and_never_from_within(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GRPC_SENDS_MAX", 3)
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         await until(lambda: client.ready)
-        ingest.plane.keeping = True
-        asked = Asked(client)
+        ingest.plane.holding = True
+        recorder = SendRecorder(client)
         for number in range(4):
-            asked.send(str(number))
-        assert asked.outcomes == {}
-        await asked.all(1)
-        assert isinstance(asked.of("3"), ServerBusy)
-        ingest.plane.let_go()
-        await asked.all(4)
-        asked.send("4")
-        await asked.all(5)
-        assert isinstance(asked.of("4"), Receipt)
+            recorder.send(str(number))
+        assert recorder.outcomes == {}
+        await recorder.all(1)
+        assert isinstance(recorder.of("3"), ServerBusy)
+        ingest.plane.release()
+        await recorder.all(4)
+        recorder.send("4")
+        await recorder.all(5)
+        assert isinstance(recorder.of("4"), Receipt)
 
 
 async def test_a_process_that_stands_still_is_given_up_before_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GRPC_PING_S", 0.05)
-    async with _mute() as address, client_of(_at(address)) as client:
+    async with silent_server() as address, grpc_client(_at(address)) as client:
         await until(lambda: client.ready)
-        asked = Asked(client)
-        asked.send("one")
+        recorder = SendRecorder(client)
+        recorder.send("one")
         began = asyncio.get_running_loop().time()
-        await asked.all(1)
-        assert isinstance(asked.of("one"), OutcomeUnknown)
+        await recorder.all(1)
+        assert isinstance(recorder.of("one"), OutcomeUnknown)
         assert asyncio.get_running_loop().time() - began < limits.PERSIST_DEADLINE_S / 2
 
 
 async def test_drafts_that_waited_in_a_socket_while_their_process_stood_still_have_no_time_left() -> None:
-    async with processes(1) as [ingest], grpc.aio.insecure_channel(ingest.address) as channel:
+    async with ingest_processes(1) as [ingest], grpc.aio.insecure_channel(ingest.address) as channel:
         call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(path(DRAFT_STREAM))()
         await call.read()
         for number, sent_at_s in ((1, 1000.0), (2, 1000.5 - 60)):  # the second took a minute longer than the first
@@ -249,7 +257,7 @@ async def test_a_quiet_line_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
     pings_max = 75
     monkeypatch.setattr(limits, "GRPC_PING_S", 0.02)
     monkeypatch.setattr(limits, "GRPC_PINGS_UNANSWERED_MAX", pings_max)
-    async with processes(1) as [ingest], client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         await until(lambda: client.ready)
         [before] = client.ready
         conversation = next(iter(ingest.server._streams))
@@ -260,30 +268,30 @@ async def test_a_quiet_line_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_who_does_not_know_the_token_is_not_let_in() -> None:
-    async with processes(1, token="right") as [ingest]:
+    async with ingest_processes(1, token="right") as [ingest]:
         for word in ("", "wrong"):
-            async with client_of([ingest], dialer=GrpcDialer(token=word)) as client:
-                asked = Asked(client)
-                asked.send("one", within_s=0.3)
-                await asked.all(1)
-                assert type(asked.of("one")) is ServiceUnavailable
-        async with client_of([ingest], dialer=GrpcDialer(token="right")) as client:
-            asked = Asked(client)
-            asked.send("one")
-            await asked.all(1)
-            assert isinstance(asked.of("one"), Receipt)
+            async with grpc_client([ingest], dialer=GrpcDialer(token=word)) as client:
+                recorder = SendRecorder(client)
+                recorder.send("one", within_s=0.3)
+                await recorder.all(1)
+                assert type(recorder.of("one")) is ServiceUnavailable
+        async with grpc_client([ingest], dialer=GrpcDialer(token="right")) as client:
+            recorder = SendRecorder(client)
+            recorder.send("one")
+            await recorder.all(1)
+            assert isinstance(recorder.of("one"), Receipt)
 
 
 async def test_a_name_stands_for_every_process_behind_it() -> None:
-    async with processes(1) as [ingest], client_of(DnsAddresses("localhost", ingest.port)) as client:
+    async with ingest_processes(1) as [ingest], grpc_client(DnsAddresses("localhost", ingest.port)) as client:
         await until(lambda: ingest.address in client.ready)
 
 
 async def test_processes_that_are_listed_no_more_get_no_more_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "GRPC_RESOLVE_S", 0.02)
-    async with processes(2) as both:
+    async with ingest_processes(2) as both:
         source = _ChangingAddresses([each.address for each in both])
-        async with client_of(source) as client:
+        async with grpc_client(source) as client:
             await until(lambda: len(client.ready) == 2)
             source.listed = [both[0].address]
             await until(lambda: client.ready == (both[0].address,))
@@ -296,19 +304,19 @@ async def test_processes_that_are_listed_no_more_get_no_more_drafts(monkeypatch:
 
 
 async def test_ending_the_client_answers_everybody() -> None:
-    async with processes(1) as [ingest]:
-        async with client_of([ingest]) as client:
+    async with ingest_processes(1) as [ingest]:
+        async with grpc_client([ingest]) as client:
             await until(lambda: client.ready)
-            ingest.plane.keeping = True
-            asked = Asked(client)
-            asked.send("one")
+            ingest.plane.holding = True
+            recorder = SendRecorder(client)
+            recorder.send("one")
             await until(lambda: ingest.plane.taken)
-        assert isinstance(asked.of("one"), OutcomeUnknown)
-        ingest.plane.let_go()  # to nobody
+        assert isinstance(recorder.of("one"), OutcomeUnknown)
+        ingest.plane.release()  # to nobody
 
 
 async def test_a_port_that_is_taken_is_refused() -> None:
-    async with processes(1) as [ingest]:
+    async with ingest_processes(1) as [ingest]:
         other = IngestProcess()
         other.port = ingest.port
         with pytest.raises(OSError, match="taken"):
@@ -332,7 +340,7 @@ def _at(address: str) -> _ChangingAddresses:
 
 
 @asynccontextmanager
-async def _mute() -> AsyncIterator[str]:
+async def silent_server() -> AsyncIterator[str]:
     """A server that greets and then answers nothing."""
 
     async def draft_stream(requests: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:

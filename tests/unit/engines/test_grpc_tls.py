@@ -13,7 +13,7 @@ from cryptography.x509.oid import NameOID
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.domain.message import Receipt
 from seriatim.engines.grpc.dial import GrpcDialer, MutualTls
-from tests.unit.engines.grpc_harness import Asked, client_of, processes
+from tests.unit.engines.grpc_harness import SendRecorder, grpc_client, ingest_processes
 
 
 class _Authority:
@@ -48,34 +48,34 @@ class _Authority:
 
 async def test_processes_of_one_authority_talk() -> None:
     authority = _Authority()
-    async with processes(1, tls=authority.tls(), token="word") as [ingest]:
+    async with ingest_processes(1, tls=authority.tls(), token="word") as [ingest]:
         for name in ("", "ingest"):
             dialer = GrpcDialer(token="word", tls=authority.tls(), server_name=name)
-            async with client_of([ingest], dialer=dialer) as client:
-                asked = Asked(client)
-                asked.send("one")
-                await asked.all(1)
-                assert isinstance(asked.of("one"), Receipt)
+            async with grpc_client([ingest], dialer=dialer) as client:
+                recorder = SendRecorder(client)
+                recorder.send("one")
+                await recorder.all(1)
+                assert isinstance(recorder.of("one"), Receipt)
 
 
 @pytest.mark.parametrize("stranger", ["plain", "other authority"])
 async def test_strangers_are_refused(stranger: str) -> None:
     authority = _Authority()
-    async with processes(1, tls=authority.tls()) as [ingest]:
+    async with ingest_processes(1, tls=authority.tls()) as [ingest]:
         dialer = GrpcDialer() if stranger == "plain" else GrpcDialer(tls=_Authority().tls())
-        async with client_of([ingest], dialer=dialer) as client:
-            asked = Asked(client)
-            asked.send("one", within_s=0.5)
-            await asked.all(1)
-            assert type(asked.of("one")) is ServiceUnavailable
+        async with grpc_client([ingest], dialer=dialer) as client:
+            recorder = SendRecorder(client)
+            recorder.send("one", within_s=0.5)
+            await recorder.all(1)
+            assert type(recorder.of("one")) is ServiceUnavailable
             assert ingest.plane.taken == []
 
 
 async def test_a_server_of_another_authority_is_given_no_token() -> None:
-    async with processes(1, tls=_Authority().tls()) as [ingest]:
+    async with ingest_processes(1, tls=_Authority().tls()) as [ingest]:
         ours = _Authority().tls()
-        async with client_of([ingest], dialer=GrpcDialer(token="word", tls=ours)) as client:
-            asked = Asked(client)
-            asked.send("one", within_s=0.5)
-            await asked.all(1)
-            assert type(asked.of("one")) is ServiceUnavailable
+        async with grpc_client([ingest], dialer=GrpcDialer(token="word", tls=ours)) as client:
+            recorder = SendRecorder(client)
+            recorder.send("one", within_s=0.5)
+            await recorder.all(1)
+            assert type(recorder.of("one")) is ServiceUnavailable
