@@ -13,8 +13,9 @@ from seriatim.cli.printing import console, print_json, quiet_pipe, row_progress
 from seriatim.domain import limits
 from seriatim.operations.check.findings import CheckReport
 from seriatim.operations.check.invariants import INVARIANTS
-from seriatim.runtime.config.settings import EMBEDDED, Settings, validate_for_inspection
+from seriatim.runtime.config.settings import EMBEDDED, Settings
 from seriatim.runtime.config.sources import format_value
+from seriatim.runtime.config.validation import validate_for_inspection
 from seriatim.runtime.tools.data_folder import InspectionError, Progress, check_stored
 
 VIOLATED, INTERRUPTED = 1, 130  # exit codes

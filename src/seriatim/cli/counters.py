@@ -9,7 +9,7 @@ from seriatim.cli.printing import print_json
 from seriatim.domain import limits
 from seriatim.domain.ids import is_id
 from seriatim.operations.counter_repair import Repair
-from seriatim.runtime.config.settings import validate_for_inspection
+from seriatim.runtime.config.validation import validate_for_inspection
 from seriatim.runtime.tools.data_folder import InspectionError
 
 MARGIN_MAX = 1000  # more than any process can have been given and not yet used

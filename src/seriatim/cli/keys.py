@@ -11,7 +11,8 @@ from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
 from seriatim.domain import limits
 from seriatim.engines.inprocess.clock import SystemClock
 from seriatim.engines.keys.key_folder import KeyFolder, KeyFolderError
-from seriatim.runtime.config.settings import Settings, validate_for_inspection
+from seriatim.runtime.config.settings import Settings
+from seriatim.runtime.config.validation import validate_for_inspection
 
 DAY_S = 86_400
 _EPILOG = "Exit code: 0 done, 2 refused: then a line says why, and nothing was changed."

@@ -8,8 +8,9 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
-from seriatim.runtime.config.settings import all_settings, validate
+from seriatim.runtime.config.settings import all_settings
 from seriatim.runtime.config.sources import LoadedSettings, SettingsError, Validator, format_value, load
+from seriatim.runtime.config.validation import validate
 
 USAGE = 2  # exit code: mend the settings, the folder or the command line, then try again
 Command = TypeVar("Command", bound=Callable[..., Any])

@@ -10,7 +10,7 @@ from rich.text import Text
 from seriatim.cli.options import exit_with_error, load_or_exit, settings_options
 from seriatim.cli.printing import console, print_json, print_rows, quiet_pipe
 from seriatim.operations.message_trace import MemberTrace, MessageTrace, TraceStep
-from seriatim.runtime.config.settings import validate_for_inspection
+from seriatim.runtime.config.validation import validate_for_inspection
 from seriatim.runtime.tools.data_folder import InspectionError
 
 NOT_ARRIVED = 1  # exit code

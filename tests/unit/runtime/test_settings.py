@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from seriatim.runtime.config.roles import ProcessRole
-from seriatim.runtime.config.settings import HostPort, Settings, address, all_settings, validate
+from seriatim.runtime.config.settings import HostPort, Settings, address, all_settings
 from seriatim.runtime.config.sources import SettingsError, documentation, format_setting, format_value, load
+from seriatim.runtime.config.validation import validate
 
 DOCS = Path(__file__).parents[3] / "docs" / "settings.md"
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from seriatim.runtime.config.settings import Setting, SettingProblem, Settings, all_settings, validate
+from seriatim.runtime.config.settings import Setting, Settings, all_settings
+from seriatim.runtime.config.validation import SettingProblem, validate
 
 FILE = Path("seriatim.toml")
 FILE_VARIABLE = "SERIATIM_CONFIG"
