@@ -23,7 +23,7 @@ VIOLATED, INTERRUPTED = 1, 130  # exit codes
 _EPILOG = "Exit code: 0 every invariant holds, 1 one is violated, 2 the data could not be checked."
 
 
-@click.command(epilog=_EPILOG)
+@click.command(short_help="Check the invariants of what is stored.", epilog=_EPILOG)
 @settings_options(only=("data", "store", "events"))
 @click.option(
     "--recheck-seconds",

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 _ENGINES = ("store", "events", "directory")
 
 
-@click.command(epilog="`make engines` starts the engines it needs and prints their addresses as settings.")
+@click.command(
+    short_help="Run all roles as processes of one machine, to try them out.",
+    epilog="`make engines` starts the engines it needs and prints their addresses as settings.",
+)
 @click.option("--gateways", type=click.IntRange(1, 20), default=2, show_default=True)
 @click.option("--ingests", type=click.IntRange(1, 20), default=2, show_default=True)
 @click.option("--fanouts", type=click.IntRange(1, 20), default=2, show_default=True)
@@ -43,12 +46,12 @@ def cluster(
     file: Path | None,
     **flags: str | None,
 ) -> None:
-    """Make tables and topics, start every role as processes of its own, and start again who dies.
+    """Make tables and topics, start every role as processes of its own, and restart those that die.
 
     For trying out: REST listens on --port, the gateways ten above it, all on this machine alone. In production an
     orchestrator does this.
 
-    Exit code: 0 stopped as stopping, 2 it could not start.
+    Exit code: 0 stopped by a signal, 2 it could not start.
     """
     settings = load_or_exit(file, flags).settings
     if not settings.is_distributed:

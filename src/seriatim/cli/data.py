@@ -26,7 +26,7 @@ Examples:
 """
 
 
-@click.group()
+@click.group(short_help="Show, measure and compact a data folder.")
 def data() -> None:
     """Show and measure what a data folder holds, also while the server runs; compact it."""
 

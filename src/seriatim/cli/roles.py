@@ -33,7 +33,7 @@ def _options(*names: str, also: Sequence[str] = ()) -> Sequence[str]:
     return (*_EVERYWHERE, *names, *also)
 
 
-@click.command(epilog=_EPILOG)
+@click.command(short_help="Run a gateway: the WebSockets of clients.", epilog=_EPILOG)
 @settings_options(only=_options("origins", "directory", "ingest", also=(*_PUBLIC, *_BETWEEN)))
 def gateway(file: Path | None, **flags: str | None) -> None:
     """Hold the WebSockets of clients. Start as many as there are clients for.
@@ -46,7 +46,7 @@ def gateway(file: Path | None, **flags: str | None) -> None:
     start(file, {**flags, "roles": "gateway"})
 
 
-@click.command(epilog=_EPILOG)
+@click.command(short_help="Run an ingest: stores and publishes messages.", epilog=_EPILOG)
 @settings_options(only=_options("store", *_EVENTS, "rpc", also=_BETWEEN))
 def ingest(file: Path | None, **flags: str | None) -> None:
     """Store and publish messages: the only part that does. Start two or more.
@@ -59,7 +59,7 @@ def ingest(file: Path | None, **flags: str | None) -> None:
     start(file, {**flags, "roles": "ingest"})
 
 
-@click.command(epilog=_EPILOG)
+@click.command(short_help="Run a fanout worker: pushes to connected members.", epilog=_EPILOG)
 @settings_options(only=_options("store", *_EVENTS, "directory"))
 def fanout(file: Path | None, **flags: str | None) -> None:
     """Read the event log and push messages to the gateways of those who are connected. Start two or more.
@@ -78,7 +78,7 @@ _API = (
 )
 
 
-@click.command(epilog=_EPILOG)
+@click.command(short_help="Run REST: sign-in, users, chats, history, docs.", epilog=_EPILOG)
 @settings_options(only=_options(*_API, also=(*_PUBLIC, *_BETWEEN)))
 def api(file: Path | None, **flags: str | None) -> None:
     """Serve REST: sign-in, people, chats, history and documentation. Start two or more.

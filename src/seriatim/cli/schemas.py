@@ -20,7 +20,7 @@ FOLDER = "src/seriatim/domain/schemas"
 _EPILOG = "Exit code: 0 every reader can live with the changes, 1 one cannot, 2 they could not be compared."
 
 
-@click.group()
+@click.group(short_help="Compare event schemas with an earlier commit.")
 def schemas() -> None:
     """Check the schemas of events, when they are changed."""
 

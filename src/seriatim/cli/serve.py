@@ -8,7 +8,10 @@ from seriatim.cli.options import settings_options
 from seriatim.cli.roles import start
 
 
-@click.command(epilog="Settings also come from a file and from the environment: see `seriatim config doc`.")
+@click.command(
+    short_help="Run the whole server: WebSocket, REST and documentation.",
+    epilog="Settings also come from a file and from the environment: see `seriatim config doc`.",
+)
 @settings_options()
 def serve(file: Path | None, **flags: str | None) -> None:
     """Serve WebSocket, REST and documentation on one port, durably, with nothing else to install.

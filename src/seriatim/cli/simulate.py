@@ -42,7 +42,7 @@ Exit code: 0 every promise held (with --mutant: every mutant was caught), 1 not,
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(short_help="Run the real code with simulated faults.", epilog=_EPILOG)
 @click.option(
     "--seeds", metavar="A..B", callback=_seed_range, help="Run these seeds, both ends included.  [default: 1..200]"
 )

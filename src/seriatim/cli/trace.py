@@ -25,7 +25,7 @@ Examples:
 """
 
 
-@click.command(epilog=_EPILOG)
+@click.command(short_help="Follow one message from its sender to its readers.", epilog=_EPILOG)
 @click.option("--chat", "chat_id", required=True, metavar="ID", help="The chat it belongs to.")
 @click.option("--sequence", type=click.IntRange(min=1), metavar="N", help="Its number in the chat.")
 @click.option("--client-message-id", metavar="ID", help="Instead of the number: the id that its sender gave it.")

@@ -14,7 +14,7 @@ from seriatim.simulation.report import trace_lines
 from seriatim.simulation.runner import empty_loop_events_per_s, run_seeds
 from seriatim.simulation.trace import Keep, Trace
 
-WORLD = "tests.unit.cli.fake_world:run_schedule"
+WORLD = "tests.unit.cli.fake_schedule:run_schedule"
 Simulate = Callable[..., Result]
 
 

@@ -71,7 +71,7 @@ class LocalCluster:
             await asyncio.gather(*(self._first_start(member) for member in together))
 
     async def run(self) -> None:
-        """Until cancelled; meanwhile who dies is started again."""
+        """Until cancelled. A process that dies is started again."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:
             task.result()

@@ -1,4 +1,4 @@
-"""A world that needs no world: every tenth seed breaks a promise, seed 666 breaks the simulator itself."""
+"""A schedule without a simulation: every tenth seed breaks a promise, seed 666 breaks the simulator itself."""
 
 from seriatim.simulation.results import ScheduleResult, Violation
 from seriatim.simulation.trace import Trace
