@@ -1,8 +1,7 @@
-"""The short ways that nearly every frame takes lead to the same place as the long ones."""
+"""The fast path of WebSocket frames reads every stream of bytes exactly as the codec alone would."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import cast
 
 import pytest
@@ -10,14 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from seriatim.connection.listener.state import ListenerState
-from seriatim.connection.listener.ws_frames import frame_size
+from seriatim.connection.listener.ws_frames import HEADERS_KEPT_MAX, encode_texts, frame_size, payload, single_text
 from seriatim.connection.listener.ws_socket import WebSocket
-from seriatim.connection.session.chat_cursor import ChatCursor, QueuedPush, ReorderBuffer
 from seriatim.connection.session.connection import Connection
-from seriatim.connection.task_group import FlushScheduler
-from tests.unit.connection.gateway_harness import turns
-
-# --- WebSocket frames -------------------------------------------------------------------------------------------------
 
 
 def client_frame(first: int, payload: bytes, mask: bytes) -> bytes:
@@ -49,7 +43,7 @@ def test_whatever_comes_in_whatever_pieces_is_read_as_the_codec_alone_would(
     pieces.append(stream)
     # Byte by byte for the codec: of two frames that come together it obeys the second though the first is at fault.
     single = [bytes((each,)) for each in b"".join(frames)]
-    short, long = asyncio.run(heard(pieces, strange=False)), asyncio.run(heard(single, strange=True))
+    short, long = asyncio.run(heard(pieces, use_codec=False)), asyncio.run(heard(single, use_codec=True))
     assert short.texts == long.texts
     assert short.pongs == long.pongs
     assert short.losses == long.losses == 1
@@ -74,9 +68,9 @@ def eight_bytes_of_size(payload: bytes) -> bytes:
     ids=len,
 )
 def test_a_frame_is_read_as_the_codec_alone_would_wherever_it_is_cut(frame: bytes) -> None:
-    alone = asyncio.run(heard([frame], strange=True))
+    alone = asyncio.run(heard([frame], use_codec=True))
     for cut in range(1, len(frame)):
-        cut_once = asyncio.run(heard([frame[:cut], frame[cut:]], strange=False))
+        cut_once = asyncio.run(heard([frame[:cut], frame[cut:]], use_codec=False))
         assert (cut, cut_once.texts, b"".join(cut_once.written)) == (cut, alone.texts, b"".join(alone.written))
 
 
@@ -124,10 +118,10 @@ class Heard:
     def remove(self, socket: object) -> None: ...
 
 
-async def heard(pieces: Sequence[bytes], *, strange: bool) -> Heard:
+async def heard(pieces: Sequence[bytes], *, use_codec: bool) -> Heard:
     found = Heard()
     socket = WebSocket(cast(asyncio.Transport, found), cast(ListenerState, found))
-    socket._use_codec = strange
+    socket._use_codec = use_codec
     socket.attach(cast(Connection, found), b"")
     for piece in pieces:
         if piece:
@@ -136,177 +130,46 @@ async def heard(pieces: Sequence[bytes], *, strange: bool) -> Heard:
     return found
 
 
-# --- pushes -----------------------------------------------------------------------------------------------------------
-
-steps = st.lists(
-    st.tuples(st.sampled_from(["push", "own", "exists"]), st.integers(1, 9), st.sampled_from([None, 0, 1, 2])),
-    max_size=25,
-)
+# --- the functions by themselves --------------------------------------------------------------------------------------
 
 
-@given(steps=steps, start=st.integers(0, 3))
+@given(text=st.binary(max_size=70_000), mask=masks)
+@settings(max_examples=200, deadline=None)
+def test_one_whole_text_is_unmasked_and_its_size_is_known(text: bytes, mask: bytes) -> None:
+    frame = client_frame(0x81, text, mask) if len(text) < 65_536 else eight_bytes_of_size(text)
+    size = frame_size(frame, 0)
+    if len(text) < 65_536:
+        assert size == len(frame)
+        assert payload(frame) == text
+        assert single_text(frame) == (text if len(frame) > 7 else None)
+    else:
+        assert size is None
+        assert single_text(frame) is None
+
+
+@given(data=st.binary(max_size=300), at=st.integers(0, 5))
 @settings(max_examples=500, deadline=None)
-def test_a_push_that_is_next_in_line_comes_to_what_holding_and_taking_it_would(
-    steps: Sequence[tuple[str, int, int | None]], start: int
-) -> None:
-    """`gap`: how far before it the message before it is; None: unknown."""
-    short, long = synced(start), synced(start)
-    sent_short: list[bytes] = []
-    sent_long: list[bytes] = []
-    for step, sequence, gap in steps:
-        prev = None if gap is None else max(0, sequence - 1 - gap)
-        frame = b"%d" % sequence
-        match step:
-            case "push":
-                short.skip_own(sequence)
-                if short.deliver_next(sequence, prev):
-                    sent_short.append(frame)
-                else:
-                    short.pushed(sequence, prev, frame)
-                long.pushed(sequence, prev, frame)
-            case "own":
-                short.own_stored(sequence, prev)
-                long.own_stored(sequence, prev)
-            case _:
-                short.exists(sequence)
-                long.exists(sequence)
-        take_all(short, sent_short)
-        take_all(long, sent_long)
-        assert (sent_short, short.delivered, short.highest) == (sent_long, long.delivered, long.highest)
+def test_whatever_the_bytes_are_they_are_judged_and_nothing_raises(data: bytes, at: int) -> None:
+    size = frame_size(data, at)
+    assert size is None or size >= 2
+    text = single_text(data)
+    assert text is None or (frame_size(data, 0) == len(data) and text == payload(data))
 
 
-runs = st.lists(
-    st.tuples(st.sampled_from(["a", "a", "a", "b"]), st.integers(1, 12), st.sampled_from([None, 0, 0, 0, 1, 2])),
-    min_size=1,
-    max_size=8,
-)
-happenings = st.lists(
-    st.tuples(
-        st.sampled_from(["own", "own", "filled", "lag", "drain"]), st.integers(1, 12), st.sampled_from([None, 0, 1])
-    ),
-    max_size=6,
-)
+@given(lengths=st.lists(st.sampled_from([0, 1, 125, 126, 300, 65_535, 65_536]), max_size=4))
+def test_texts_are_framed_one_by_one_whatever_their_length(lengths: Sequence[int]) -> None:
+    written = encode_texts([b"x" * length for length in lengths])
+    for length in lengths:
+        head = bytes((0x81, length)) if length < 126 else b""
+        if 126 <= length < 65_536:
+            head = b"\x81\x7e" + length.to_bytes(2, "big")
+        elif length >= 65_536:
+            head = b"\x81\x7f" + length.to_bytes(8, "big")
+        assert written.startswith(head + b"x" * length)
+        written = written[len(head) + length :]
+    assert written == b""
 
 
-@given(
-    story=st.lists(st.tuples(happenings, runs), min_size=1, max_size=4), start=st.integers(0, 3), known=st.booleans()
-)
-@settings(max_examples=600, deadline=None)
-def test_of_a_run_as_many_leave_together_as_would_one_by_one(
-    story: Sequence[tuple[Sequence[tuple[str, int, int | None]], Sequence[tuple[str, int, int | None]]]],
-    start: int,
-    known: bool,
-) -> None:
-    """Whatever state a chat is in, and whatever waits in it."""
-    together, singly = (synced(start), synced(start)) if known else (owed(start), owed(start))
-    for events, sequences in story:
-        for cursor in (together, singly):
-            for event, sequence, gap in events:
-                happen(cursor, event, sequence, before(sequence, gap))
-        run = [(chat_id, each, before(each, gap), b"%d" % each) for chat_id, each, gap in sequences]
-        left: list[QueuedPush] = []
-        expected: list[QueuedPush] = []
-        for chat_id, sequence, prev, frame in run:
-            floor = singly.delivered
-            if chat_id != "a":
-                break
-            singly.skip_own(sequence)
-            floor = singly.delivered
-            if not singly.deliver_next(sequence, prev):
-                break
-            expected.append((frame, chat_id, floor))
-        assert together.deliver_run(run, 0, left) == len(expected)
-        together.skip_own(99)
-        singly.skip_own(99)
-        assert left == expected
-        assert state(together) == state(singly)
-
-
-def state(cursor: ChatCursor) -> tuple[int, int, ReorderBuffer]:
-    return cursor.delivered, cursor.clamp_to_known(99), cursor.held
-
-
-def happen(cursor: ChatCursor, event: str, sequence: int, prev: int | None) -> None:
-    match event:
-        case "own":
-            cursor.own_stored(sequence, prev)
-        case "filled":
-            cursor.filled([(sequence, b"filled")], sequence)
-        case "lag":
-            cursor.lag()
-        case _:
-            cursor.drained()
-
-
-def before(sequence: int, gap: int | None) -> int | None:
-    return None if gap is None else max(0, sequence - 1 - gap)
-
-
-def owed(sequence: int) -> ChatCursor:
-    """A chat that was never synced, and was owed a push that found no room."""
-    cursor = ChatCursor("a")
-    cursor.lag_unsynced(sequence + 1)
-    cursor.drained()
-    return cursor
-
-
-def synced(after: int) -> ChatCursor:
-    cursor = ChatCursor("a")
-    cursor.page_sent(cursor.sync_started(after), after, has_more=False)
-    return cursor
-
-
-def take_all(cursor: ChatCursor, sent: list[bytes]) -> None:
-    while (held := cursor.take_next()) is not None:
-        if held.frame is not None:
-            sent.append(held.frame)
-
-
-# --- writing together -------------------------------------------------------------------------------------------------
-
-
-async def test_all_who_ask_within_the_given_turns_are_called_together_in_their_order() -> None:
-    called: list[str] = []
-    end = FlushScheduler(turns=2)
-    end.schedule(lambda: called.append("first"))
-    await turns(1)
-    end.schedule(lambda: called.append("second"))
-    await turns(1)
-    assert called == []
-    await turns(1)
-    assert called == ["first", "second"]
-
-
-async def test_a_few_are_called_at_once_and_who_joins_a_crowd_waits_with_it() -> None:
-    called: list[int] = []
-    end = FlushScheduler(turns=2, few=2)
-    for each in (1, 2):
-        end.schedule(partial(called.append, each))
-    await turns(1)
-    assert called == [1, 2], "nobody waits for a crowd that is none"
-    for each in (3, 4, 5):
-        end.schedule(partial(called.append, each))
-    await turns(2)
-    assert called == [1, 2]
-    await turns(1)
-    assert called == [1, 2, 3, 4, 5]
-
-
-def test_a_call_that_fails_hurts_no_other() -> None:
-    failures: list[dict[str, object]] = []
-    called: list[str] = []
-
-    def fail() -> None:
-        raise ZeroDivisionError
-
-    async def run() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
-        end = FlushScheduler()
-        calls: list[Callable[[], None]] = [fail, lambda: called.append("second")]
-        for call in calls:
-            end.schedule(call)
-        await asyncio.sleep(0)
-
-    asyncio.run(run())
-    assert called == ["second"]
-    assert isinstance(failures[0]["exception"], ZeroDivisionError)
+def test_more_lengths_than_are_kept_are_framed_as_well() -> None:
+    for length in (HEADERS_KEPT_MAX + 200, 200):
+        assert encode_texts([b"x" * length]) == b"\x81\x7e" + length.to_bytes(2, "big") + b"x" * length
