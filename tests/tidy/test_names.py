@@ -16,9 +16,6 @@ _CLASS = re.compile(r"\s*class (\w+)\s*[:(]")
 # Class names that exist several times in src on purpose, each with its reason.
 SHARED_CLASS_NAMES: dict[str, str] = {}
 
-# Still to be renamed. This list only shrinks.
-NOT_YET = (ROOT / "tests/tidy/not_yet.txt").read_text(encoding="utf-8").split()
-
 
 def _modules(*folders: str) -> Iterator[tuple[str, str]]:
     """Path and source of every module below these folders."""
@@ -46,13 +43,14 @@ def test_every_folder_is_read() -> None:
 
 
 def test_no_retired_name_is_left() -> None:
-    found = [f"{name}: say {instead}" for name, instead in _retired(_modules(*FOLDERS)) if name.text not in NOT_YET]
+    found = [f"{name}: say {instead}" for name, instead in _retired(_modules(*FOLDERS))]
     assert not found, "\n" + "\n".join(found)
 
 
 def test_no_class_name_exists_twice() -> None:
-    expected = {*SHARED_CLASS_NAMES, *NOT_YET}
-    found = [f"{name}: {', '.join(at)}" for name, at in _shared(_modules("src")).items() if name not in expected]
+    found = [
+        f"{name}: {', '.join(at)}" for name, at in _shared(_modules("src")).items() if name not in SHARED_CLASS_NAMES
+    ]
     assert not found, "\n" + "\n".join(found)
 
 
