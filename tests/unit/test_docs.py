@@ -19,7 +19,7 @@ from seriatim.protocol.frames import CloseReason
 from seriatim.runtime.telemetry import metric_table
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), ROOT / "tests" / "README.md"]
 CLIENTS = (ROOT / "docs" / "clients.md").read_text(encoding="utf-8")
 OPERATING = (ROOT / "docs" / "operating.md").read_text(encoding="utf-8")
 
