@@ -1,4 +1,4 @@
-"""What a person sees of a simulation: progress, the summary, broken promises, hunted mutants, and the trace."""
+"""What `seriatim simulate` prints: progress, the summary, violations, hunted mutants, and the trace."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -43,7 +43,7 @@ def print_summary(console: Console, summary: RunSummary) -> None:
 
 
 def print_violations(console: Console, summary: RunSummary, mutant: str | None = None) -> None:
-    """The invariant, the story, and the command that shows it again; once per seed and invariant."""
+    """The invariant, the explanation, and the command that replays it; once per seed and invariant."""
     seen: list[tuple[int, str]] = []
     for broken in summary.broken:
         which = (broken.seed, broken.violation.invariant)
@@ -95,7 +95,7 @@ def trace_lines(trace: Trace, width: int) -> Iterator[Text]:
 
 
 class ProgressDisplay:
-    """A bar on a terminal, a line now and then anywhere else."""
+    """A bar on a terminal, a line every ten seconds anywhere else."""
 
     def __init__(self, console: Console, title: str, *, schedules: int | None, seconds: float | None) -> None:
         self._console = console

@@ -1,4 +1,4 @@
-"""What a schedule, a run of many, and a hunted mutant have to say. Plain data: it travels between processes."""
+"""The results of a schedule, of a run of many, and of a hunt for a mutant. Plain data: it is sent between processes."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ class Violation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduleResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One world, from its birth to its quiet end."""
+    """The result of one world."""
 
     seed: int
     virtual_seconds: float
@@ -34,7 +34,7 @@ class SeedViolation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSummary(msgspec.Struct, kw_only=True):
-    """Many schedules added up. `cpu_s` is the time their cores were at work."""
+    """Many schedules added up. `cpu_s` is the processor time that they took."""
 
     profile: str
     schedules: int = 0
@@ -75,12 +75,12 @@ class RunSummary(msgspec.Struct, kw_only=True):
 
     @property
     def baseline_schedules_per_core_s(self) -> float:
-        """As many events per schedule, none of which does anything: what is left is what the system itself costs."""
+        """As many events per schedule, none of which does anything: the difference is the cost of the system itself."""
         return self.baseline_events_per_s * self.schedules / self.events_run if self.events_run else 0.0
 
 
 class MutantResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the checks noticed that a rule was taken out of the system."""
+    """Whether the checks noticed that a rule was removed from the system."""
 
     name: str
     removes: str

@@ -1,4 +1,4 @@
-"""Runs many schedules on all cores, in seed order, until they are done, time is up, or enough promises are broken."""
+"""Runs many schedules on all cores, in seed order, until they are done, time is up, or enough seeds have violations."""
 
 import gc
 import importlib
@@ -19,12 +19,12 @@ from seriatim.simulation.trace import Trace
 
 WORLD = "seriatim.simulation.world:run_schedule"
 BROKEN_SEEDS_MAX = 5  # enough to see whether one cause or several are behind them
-_CHUNK_SEEDS = 16  # half a second of work: little to wait for at the end, little to hand around
+_CHUNK_SEEDS = 16  # half a second of work: a short wait at the end, and little to pass between processes
 _BASELINE_EVENTS = 50_000
 
 
 class RunSchedule(Protocol):
-    """What the world offers. A violation is a result, not an exception."""
+    """The function that runs a world. A violation is a result, not an exception."""
 
     def __call__(self, seed: int, *, profile: str, mutant: str | None, trace: Trace | None) -> ScheduleResult: ...
 
@@ -43,7 +43,7 @@ def run_seeds(
     broken_seeds_max: int = BROKEN_SEEDS_MAX,
     progress: Progress | None = None,
 ) -> RunSummary:
-    """Runs the seeds in order. After so many `seconds` nothing new begins.
+    """Runs the seeds in order. After so many `seconds` no further seed begins.
 
     An interrupt from the keyboard ends the run early; what was done until then is in the summary.
     """
@@ -96,7 +96,7 @@ def hunt(
 def run_one(
     seed: int, *, profile: str, mutant: str | None = None, trace: Trace | None = None, world: str = WORLD
 ) -> ScheduleResult:
-    """One schedule. The collector rests meanwhile: when it runs would depend on what ran before."""
+    """One schedule, without garbage collection: when it runs would depend on the schedules before."""
     run_schedule = _load(world)
     collecting = gc.isenabled()
     gc.disable()
@@ -113,7 +113,7 @@ def run_one(
 
 
 def known_mutants() -> dict[str, Mutant]:
-    """All mutants there are, by name."""
+    """Every mutant by name."""
     return cast(dict[str, Mutant], importlib.import_module("seriatim.simulation.mutants.catalogue").MUTANTS)
 
 
@@ -185,12 +185,12 @@ def _in_order(chunks: Iterator[Chunk], work: Work, jobs: int) -> Iterator[Done]:
 
 
 def _begin_worker(world: str) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # interrupts are the parent's business
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     _exempt_from_collection(world)
 
 
 def _exempt_from_collection(world: str) -> None:
-    """What is imported by now is never garbage: looking at it between schedules would cost as much as a schedule."""
+    """What is imported by now is never garbage: to scan it between schedules would cost as much as a schedule."""
     _load(world)
     gc.collect()
     gc.freeze()

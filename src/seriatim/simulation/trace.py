@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Keep(StrEnum):
-    """How much of a schedule is remembered."""
+    """How much of a schedule is kept."""
 
     NOTHING = "nothing"
     DIGEST = "digest"
@@ -14,7 +14,7 @@ class Keep(StrEnum):
 
 
 class Trace:
-    """Ask `on` before building a text: a schedule without a trace should not pay for one."""
+    """Read `on` before building a text: a schedule without a trace should not pay for one."""
 
     def __init__(self, keep: Keep = Keep.NOTHING) -> None:
         self.on = keep is not Keep.NOTHING

@@ -31,7 +31,7 @@ P = ParamSpec("P")
 
 
 class DeviceStore(MemoryClientStore):
-    """A device's disk. It outlives crashes and notes when what was stored. Power may go before any write."""
+    """A device's disk. It outlives crashes and records when a message was stored. Power may fail before a write."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class DeviceStore(MemoryClientStore):
 
 
 class Device:
-    """Connects, sends, stores, reconnects. `dial` opens a link to some gateway; `list_chats` asks the REST edge.
+    """Connects, sends, stores, reconnects. `dial` opens a socket to some gateway; `list_chats` calls the REST API.
 
     `power_lost`: called when the device loses power in the middle of a step; the world powers it off and on again.
     """
@@ -288,7 +288,7 @@ class Device:
 
     @property
     def unsettled(self) -> bool:
-        """Not ready, or with something unsent that may still go out."""
+        """Not ready, or with an unsent message that may still be sent."""
         return self.session.state is not ClientState.READY or any(
             entry.failed_code is None for entry in self.store.outbox()
         )
@@ -309,7 +309,7 @@ class Device:
 
 
 class ConnectionView:
-    """What one connection was shown of one chat. Once synced, nothing may be skipped on it and nothing comes twice."""
+    """What one connection was shown of one chat. Once synced, no message may be skipped on it or pushed twice."""
 
     def __init__(self, device: Device, chat_id: str, history: WorldHistory, *, since: float) -> None:
         self._device = device
@@ -321,7 +321,7 @@ class ConnectionView:
         self._pushed: dict[int, None] = {}  # since the last sync was asked for
 
     def sync_requested(self) -> None:
-        """A sync may repeat what was sent, and what was sent before it may still be on its way."""
+        """A sync may repeat what was sent, and what was sent before it may still be in flight."""
         self._pushed = {}
 
     def paged(self, sequences: list[int], *, complete: bool) -> None:

@@ -57,7 +57,7 @@ class Faults:
         self._outage_until: dict[WireKind, float] = {}
 
     def stop(self) -> None:
-        """The world heals: what is already on its way stays late, nothing new goes wrong."""
+        """The world heals: requests in flight stay late, and there are no new faults."""
         self.active = False
 
     def count(self, kind: str) -> None:
@@ -81,7 +81,7 @@ class Faults:
         return fault
 
     def delay(self, kind: WireKind) -> float:
-        """Seconds for one leg: milliseconds, now and then much longer."""
+        """Seconds for one leg: mostly milliseconds, at times much longer."""
         low, span = _LEGS_S[kind]
         chance = self._random.random()
         if self.active and chance < self._tails[kind]:
@@ -98,7 +98,7 @@ class Faults:
         return 0.001 + (self.profile.partial_visibility_s if self.active else 0.003) * chance * chance
 
     def hidden_rows(self, count: int) -> list[int]:
-        """Which rows of a commit show late."""
+        """The rows of a commit that become visible late."""
         if not self.active or not self._happens(self.profile.partial_visibility):
             return []
         hidden = [index for index in range(count) if self._random.random() < 0.5]
@@ -120,7 +120,7 @@ class Faults:
         return lost
 
     def coalesces(self) -> bool:
-        """Whether a push arrives together with the one before it. Not a fault: as networks do."""
+        """Whether a push arrives together with the one before it. Not a fault: networks do so."""
         return self._happens(0.5)
 
     def misroutes(self) -> bool:

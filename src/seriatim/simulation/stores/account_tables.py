@@ -1,4 +1,4 @@
-"""The tables of people, codes, sessions and request keys of a `MemoryStore`. Expired rows do not accumulate."""
+"""The tables of users, codes, sessions and request keys of a `MemoryStore`. Expired rows do not accumulate."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice

@@ -22,7 +22,7 @@ class MemorySessions(Sessions):
 
 
 class MemoryAccounts(MemorySessions, Accounts):
-    """One process's handle on the people of a `MemoryStore`."""
+    """One process's handle on the accounts of a `MemoryStore`."""
 
     async def issue_code(self, code: Code, *, now_ms: int, timeout_s: float) -> Code:
         rows = self._rows

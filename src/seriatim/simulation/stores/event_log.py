@@ -25,7 +25,7 @@ class BrokerObserver:
 
 
 class PollRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a reader says with one poll; positions in the order in which they are served."""
+    """One poll of a reader; positions in the order in which they are served."""
 
     member: MemberKey
     seen: int

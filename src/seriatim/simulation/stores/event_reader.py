@@ -80,7 +80,7 @@ class MemoryEventReader(AssignedPartitions):
                 await self._wire.call("leave", apply, timeout_s=limits.GROUP_TIMEOUT_S)
 
     async def _join(self) -> None:
-        """A new epoch each time: whatever of the old one is still on its way is void from here on."""
+        """A new epoch each time: requests of the old one that are still in flight have no effect."""
         self._member = MemberKey(self._member.consumer_id, self._member.reader, self._member.epoch + 1)
         self._seen = 0
         wake = partial(self._wire.deliver, self._wake)
@@ -151,7 +151,7 @@ class MemoryEventReader(AssignedPartitions):
             listener.assigned(tuple(fresh))
 
     def _accept(self, request: PollRequest, batches: Sequence[Sequence[Record]]) -> Sequence[Record]:
-        """Drops what was paused or sought elsewhere while the answer travelled; it is read again when wanted."""
+        """Drops records of partitions that were paused or moved while the answer was in flight; they are read again."""
         asked = dict(request.positions)
         records: list[Record] = []
         for batch in batches:

@@ -1,7 +1,7 @@
-"""`MessageLog` and `CounterRepair` in memory: the conditions of W1-W4, W20 and W21, to the letter.
+"""`MessageLog` and `CounterRepair` in memory: the conditions of W1-W4, W20 and W21.
 
-Stricter than a real store where the port leaves room: all failed conditions are named, a commit may be seen half-way,
-the dirty index lags, and a request that a real store would reject as malformed is our bug (`InternalError`).
+Stricter than a real store where the port leaves room: all failed conditions are named, a query may see half a commit,
+the dirty index lags, and a request that a real store would reject as malformed is a bug (`InternalError`).
 """
 
 from collections.abc import Mapping, Sequence

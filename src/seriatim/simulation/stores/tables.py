@@ -17,7 +17,7 @@ from seriatim.simulation.stores.account_tables import AccountTables
 
 
 class StoreObserver:
-    """Hears of every write in the order in which the store applied it, and ignores it: override what is of interest."""
+    """Called for every write in the order of the store. Does nothing; override what you want to see."""
 
     def slot_filled(self, slot: Slot) -> None:
         return
@@ -158,7 +158,7 @@ class MemoryStore:
 
 
 class ChatSlots:
-    """One chat's slots. Conditions see a commit at once (`holder`), queries may see it half-way (the rest)."""
+    """One chat's slots. Conditions see a commit at once (`holder`), queries may see part of it (the rest)."""
 
     def __init__(self) -> None:
         self._at: dict[int, Slot] = {}
@@ -189,7 +189,7 @@ class ChatSlots:
         return self._page(range(bisect_left(self._order, before) - 1, -1, -1), limit)
 
     def _page(self, positions: range, limit: int) -> SlotPage:
-        """Stops at the limit without looking further, and when the page grows heavy: `more` then says so."""
+        """Stops at the limit, or when the page is heavy enough; `more` is true then."""
         found: list[Slot] = []
         weight = 0
         for position in positions:
@@ -214,5 +214,5 @@ class ChatSlots:
 
 
 def _weight(slot: Slot) -> int:
-    """About the bytes of a row; ids and times are a few hundred, and characters stand in for bytes."""
+    """About the bytes of a row; ids and times are a few hundred, and characters count as bytes."""
     return 300 + len(slot.content) if isinstance(slot, Message) else 100
