@@ -78,7 +78,7 @@ async def keys_of_one_chat_mean_nothing_in_another(store: StoreEngine) -> None:
 
 
 async def a_role_is_as_of_now(store: StoreEngine) -> None:
-    """The user's role as of now, None for who is not a member."""
+    """The user's role as of now, None for a user who is not a member."""
     await found_group(store)
     catalog, log = store.catalog(), store.log()
     assert await log.role(CHAT, ANN, timeout_s=T_S) is Role.OWNER

@@ -176,7 +176,7 @@ async def members_read_the_stable_prefix_and_others_nothing(engine: DurabilityEn
 
 @SUITE.promise
 async def a_cursor_that_nobody_was_given_is_led_back(engine: DurabilityEngine) -> None:
-    """An `after` that nobody was given, such as one beyond the end of the chat, is answered with an empty page whose
+    """An `after` that was never given out, such as one beyond the end of the chat, is answered with an empty page whose
     `through` lies below it and above no hole: go on from there."""
     await send(engine, [draft(1), draft(2)])
     page = await engine.plane().read(ANN, CHAT, after=10**15, limit=10, timeout_s=SOON_S)

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Deadline:
-    """A moment on the monotonic clock after which nobody waits for us any more."""
+    """A moment on the monotonic clock after which no caller waits any more."""
 
     __slots__ = ("_clock", "at")
 
@@ -60,7 +60,7 @@ async def retry_refused(
 ) -> T:
     """Repeats a call that the store refused without applying it, with ADR-009's pauses, while the deadline allows.
 
-    What may have been applied (`OutcomeUnknown`) is never repeated here: only the caller can look. A call that only
+    What may have been applied (`OutcomeUnknown`) is never repeated here: only the caller can find out. A call that only
     `reads` applies nothing: without an answer it is asked once more, at once, for a reset connection is not a store
     that is down. A call that had less than its usual time, and used it up, says nothing about the store: `OutOfTime`.
     """

@@ -41,7 +41,7 @@ def judge(draft: Draft, digest: str, found: Lookup, now_s: int) -> Verdict:
 
 
 def judge_key(draft: Draft, digest: str, key: Key, *, member: bool) -> Hit | Refusal:
-    """A key answers its own sender, even one removed since; to others it tells nothing but that the id is taken."""
+    """A key answers its own sender, even one removed since; to others it shows only that the id is taken."""
     if key.sender_id == draft.sender_id:
         return Hit(duplicate_receipt(key, digest))
     if not member:
@@ -60,7 +60,7 @@ def expired(key: Key, now_s: int) -> bool:
 
 
 class CancellationOutcome(msgspec.Struct, frozen=True):
-    """A cancelled transaction, read by index: who is settled, which slots are lost, and to which foreign messages."""
+    """A cancelled transaction, read by index: settled drafts, lost slots, and the foreign messages in them."""
 
     settled: dict[int, Hit | Refusal]
     lost_slots: tuple[int, ...]

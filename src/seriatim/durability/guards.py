@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class GuardedWriter:
-    """The event log behind a breaker: its failures close the door before messages pile up unpublished.
+    """The event log behind a breaker: its failures stop admission before messages pile up unpublished.
 
     The probe of a half-open breaker is taken here, where its outcome is known, and not by a draft that may be refused.
     """
@@ -46,9 +46,9 @@ class GuardedWriter:
 class StoreGuard:
     """The calls of the send path to the store, behind a breaker. Only a write proves that the store can write.
 
-    One chat alone does not shut the door for the others: among the failures that open it there is one of another chat.
+    One chat alone does not open the breaker for the others: among the failures that open it is one of another chat.
     The probe of a half-open breaker is a lookup, the first call of every send: while it is out no other send begins.
-    `breaker` is None for a store that is one engine with the event log, whose appends tell as much.
+    `breaker` is None for a store that is one engine with the event log, whose appends prove as much.
     """
 
     def __init__(self, breaker: CircuitBreaker | None, clock: Clock) -> None:
@@ -110,7 +110,7 @@ class StoreGuard:
 
 
 def _soon(breaker: CircuitBreaker, wait_s: float, now: float) -> float:
-    """While a probe is out it is worth asking again soon: a probe of ours is one call."""
+    """While a probe is out it is worth asking again soon: a probe is one call."""
     return wait_s if breaker.state(now) is BreakerState.OPEN else min(wait_s, limits.BREAKER_PROBE_RETRY_S)
 
 

@@ -1,4 +1,4 @@
-"""The durability plane's door: admits drafts, keeps one pipeline per active chat, answers reads and receipts.
+"""The entry of the durability plane: admits drafts, keeps one pipeline per active chat, answers reads and receipts.
 
 Implements `ports.durability.Durability` and `History` within one process.
 """
@@ -75,7 +75,7 @@ class Ingest:
     def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
         """Admits a draft to its chat's queue, or answers at once (but never from within) why not.
 
-        It was checked where it came into this process: by the gateway's codec, or at the door for other processes.
+        It was checked where it came into this process: by the gateway's codec, or by the gRPC server.
         """
         now = self._clock.monotonic()
         try:

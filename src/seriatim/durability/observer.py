@@ -1,4 +1,4 @@
-"""What the durability plane tells its operators. The runtime turns it into metrics and pages."""
+"""What the durability plane reports to its operators. The runtime turns it into metrics and pages."""
 
 from collections.abc import Mapping, Sequence
 
@@ -48,4 +48,4 @@ class DurabilityObserver:
         """A chat left unpublished by its owner was settled."""
 
     def failed(self, where: str, error: BaseException) -> None:
-        """A bug of ours was caught and answered as INTERNAL_ERROR."""
+        """A bug was caught and answered as INTERNAL_ERROR."""

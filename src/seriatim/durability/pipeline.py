@@ -31,7 +31,7 @@ from seriatim.ports.message_log import MessageLog
 
 
 class Pending:
-    """A draft that somebody waits for. It is answered exactly once."""
+    """A draft whose sender waits. It is answered exactly once."""
 
     __slots__ = ("_answer", "admitted_at", "deadline", "digest", "draft")
 
@@ -151,7 +151,7 @@ class ChatPipeline:
             pending.give_up()
 
     async def _commit(self, batch: Sequence[Pending]) -> None:
-        """Whatever happens, everyone in the batch gets an answer, by the batch's earliest deadline."""
+        """Whatever happens, every draft of the batch is answered, by the batch's earliest deadline."""
         failure: SeriatimError | None = None
         try:
             await self._store_and_publish(batch, Deadline(self._clock, min(pending.deadline for pending in batch)))
@@ -214,7 +214,7 @@ class ChatPipeline:
         return verdicts
 
     def _halted(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
-        """Without its counter nothing goes on in this chat. Who is refused anyway is not told so."""
+        """Without its counter nothing goes on in this chat. A draft that is refused anyway keeps its own refusal."""
         if not all(isinstance(verdict, Refusal) for verdict in verdicts):
             self._observe.counter_missing(self._chat_id)
         halt = Refusal(CounterMissing(self._chat_id))

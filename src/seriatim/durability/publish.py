@@ -20,7 +20,7 @@ from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, Event, EventWriter
 from seriatim.ports.message_log import MessageLog
 
-NOBODYS = ""  # origin of a message read back from the store: no connection is waiting for it, so none is skipped
+NO_CONNECTION = ""  # origin of a message read back from the store: no connection is waiting for it, so none is skipped
 
 
 class PublishItem(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class PublishItem(msgspec.Struct, frozen=True, kw_only=True):
 
     slot: Slot
     members_version: int
-    origin_connection_id: str = NOBODYS
+    origin_connection_id: str = NO_CONNECTION
     trace_id: str = ""
     readback: bool = False
 

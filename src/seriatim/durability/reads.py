@@ -19,7 +19,7 @@ class MemberReads:
         self._observe = observe
 
     async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
-        """The stable prefix above `after`. A cursor that nobody was given, as beyond the end, is corrected downwards.
+        """The stable prefix above `after`. A cursor that was never given out, as beyond the end, is corrected.
 
         An outsider's request changes nothing: holes are sealed only after the reader was found to be a member, and
         then membership is checked again, since what is read must be checked after it was read.
@@ -62,7 +62,7 @@ class MemberReads:
         return PrefixPage(messages=messages, through=prefix.through, has_more=prefix.more), prefix.sealable
 
     async def _correction(self, chat_id: str, after: int, deadline: Deadline) -> PrefixPage:
-        """Nobody was ever given this cursor: where to go on instead. Up to the published mark there is no hole.
+        """This cursor was never given out: where to go on instead. Up to the published mark there is no hole.
 
         Not `has_more`: the reader asked for what lies above its cursor, and of that there is nothing.
         """
@@ -75,7 +75,7 @@ class MemberReads:
         """The end of the stable prefix, as far as it lies below `before`: the published mark, or what follows it.
 
         What follows is little, unless nothing could be published for a long time. Then an error is better than a page
-        that ends below what the reader was told of.
+        that ends below what the reader has been sent.
         """
         if mark < before - 1:
             counters = await self._log.counters([chat_id], timeout_s=deadline.room())
@@ -100,7 +100,7 @@ class MemberReads:
         while at > after and len(found) < enough:
             slots = await self._prefix.read_back(chat_id, at=at, limit=size, deadline=deadline)
             if not slots:
-                # A commit that somebody was told of is not visible to every query yet. It must not look like a gap.
+                # An acknowledged commit is not visible to every query yet. It must not be taken for a gap.
                 await deadline.pause(limits.HOLE_POLL_S)
                 continue
             messages = [slot for slot in slots if isinstance(slot, Message) and slot.sequence > after]

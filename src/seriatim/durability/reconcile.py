@@ -1,4 +1,4 @@
-"""Settles chats whose owner left something unpublished: nobody's retry is needed for a message to go out (H8)."""
+"""Settles chats whose owner left something unpublished: no retry is needed for a message to be published (H8)."""
 
 import asyncio
 from collections.abc import Callable
@@ -40,7 +40,7 @@ class Reconciler:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """Settles every chat dirty for longer than `RECONCILE_AFTER_S` that no pipeline of ours is working on."""
+        """Settles every chat dirty for longer than `RECONCILE_AFTER_S` without a pipeline in this process."""
         before_ms = self._clock.now_ms() - int(limits.RECONCILE_AFTER_S * 1000)
         try:
             dirty = await self._log.dirty(

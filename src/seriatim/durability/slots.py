@@ -1,4 +1,4 @@
-"""Allocate, then persist: how drafts get their slots, and what happens when either step goes wrong (W1, W2).
+"""Allocate, then persist: how drafts get their slots, and what happens when either fails (W1, W2).
 
 Slots are ours from the allocation until the lease ends; each is filled once or closed. Drafts keep their order: who
 came first never gets a higher slot than who came later, whatever had to be repeated.
@@ -185,7 +185,7 @@ class SlotWriter:
         return False
 
     async def _resolve(self, first: Entry, lease: Lease, deadline: Deadline) -> bool:
-        """Did an ambiguous transaction commit? Closing its first slot tells, and makes the answer final.
+        """Did an ambiguous transaction commit? Sealing its first slot shows it, and makes the answer final.
 
         Ours is in it: all of it is stored. A tombstone is in it: none of it ever will be, and its other slots are free.
         """
@@ -221,7 +221,7 @@ class SlotWriter:
             )
 
     async def _close(self, lease: Lease, deadline: Deadline) -> None:
-        """Seals the slots we did not use, so that nobody has to wait for them. If that fails, time will do it."""
+        """Seals unused slots, so that no reader has to wait for them. If that fails, readers seal them later."""
         try:
             for sequence in lease.free:
                 holder = await self._prefix.seal(self._chat_id, sequence, deadline=deadline)

@@ -1,7 +1,7 @@
 """The stable prefix: readers see only the contiguous filled slots above their cursor.
 
 The rules are docs/spec/delivery.md#stable-prefix. Slots are allocated and filled in two steps, so 42 can be stored
-before 41. Whoever showed 42 first would lose 41 for every client that acknowledges cumulatively. Therefore nobody is
+before 41. A client that was shown 42 first would lose 41, since it acknowledges cumulatively. Therefore no client is
 shown anything above a hole. A hole that stays open is closed with a tombstone; since slots are written once, a
 tombstone is as final as a message.
 """

@@ -41,8 +41,8 @@ class Durability(Protocol):
     async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
         """The stable prefix above `after`, for members only, membership checked after the read.
 
-        An `after` that nobody was given, such as one beyond the end of the chat, is answered with an empty page whose
-        `through` lies below it and above no hole: go on from there.
+        An `after` that was never given out, such as one beyond the end of the chat, is answered with an empty page
+        whose `through` lies below it and above no hole: go on from there.
         """
         ...
 

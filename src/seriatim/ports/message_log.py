@@ -197,7 +197,7 @@ class MessageLog(DeliveryState, Protocol):
         ...
 
     async def role(self, chat_id: str, user_id: str, *, timeout_s: float) -> Role | None:
-        """The user's role as of now, None for who is not a member."""
+        """The user's role as of now, None for a user who is not a member."""
         ...
 
     async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, now_ms: int, timeout_s: float) -> bool:

@@ -210,7 +210,7 @@ class EmbeddedCatalog(EmbeddedRoster, Catalog):
 
 
 def _create(transaction: WriteTransaction, chat: Chat, roles: Mapping[str, Role], now_ms: int) -> None:
-    """A counter that is there without its chat is somebody's, too: a second one would start at 0 and overwrite."""
+    """A counter without its chat may have messages: a second counter would start at 0 and overwrite them."""
     if (
         transaction.get(rows.chat_key(chat.chat_id)) is not None
         or transaction.get(rows.counter_key(chat.chat_id)) is not None

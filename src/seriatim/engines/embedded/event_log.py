@@ -21,7 +21,7 @@ from seriatim.ports.event_log import CHATS, DEAD_LETTERS, MEMBERSHIPS, MESSAGES,
 
 # Of a new folder. Partitions are for sharing work among machines, and here is one: few make long runs, and a run costs
 # fanout little more than a record. A few all the same: they take turns with a crowd's messages, where a single one gets
-# so late that gateways begin to read back, and a record that nobody can handle holds up its own only.
+# so late that gateways begin to read back, and a record that cannot be handled holds up its own only.
 PARTITIONS: Mapping[str, int] = {MESSAGES: 4, MEMBERSHIPS: 1, CHATS: 1, DEAD_LETTERS: 1}
 
 
@@ -115,7 +115,7 @@ class EmbeddedEventLog:
                 group.appended(partition)
 
     def let_go(self, partition: Partition, newest: int) -> None:
-        """The records up to this one are removed, or somebody has read them, so that hardly anybody will ask again."""
+        """The records up to this one are removed, or were read, so that they are hardly ever asked for again."""
         tail = self._tails[partition]
         while tail and tail[0].offset <= newest:
             tail.popleft()
@@ -134,7 +134,7 @@ class EmbeddedEventLog:
         return found
 
     def new_reader_number(self) -> int:
-        """Tells readers apart that bear the same name; nothing else depends on it."""
+        """Distinguishes readers of the same name; nothing else depends on it."""
         self._readers += 1
         return self._readers
 

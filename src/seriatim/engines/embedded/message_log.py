@@ -367,7 +367,7 @@ def _is_repeat(
 
 
 def _page(found: Iterator[tuple[bytes, bytes]], limit: int) -> SlotPage:
-    """A page ends at the limit without a look beyond, or when it grows heavy: `more` then says so."""
+    """A page ends at the limit without reading beyond, or when it grows heavy: `more` then says so."""
     slots: list[Slot] = []
     weight = 0
     for _, value in found:

@@ -1,6 +1,6 @@
 """What is kept for a time only: keys, codes and sessions that expired, and events past their retention.
 
-A sweep looks at a bounded number of rows and remembers where it stopped; call it again and again. A row that cannot be
+A sweep reads a bounded number of rows and remembers where it stopped; call it again and again. A row that cannot be
 read stays: what it says of its end is not known.
 """
 
@@ -73,7 +73,7 @@ class Sweeper:
             removed = 0
             for key in expired:
                 value = transaction.get(key)
-                # Since we looked, somebody may have put a new row in the place of the expired one.
+                # Since it was read, a new row may have replaced the expired one.
                 if value is not None and table.ended(value, now_ms):
                     table.remove(transaction, key, value)
                     removed += 1

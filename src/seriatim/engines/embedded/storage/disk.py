@@ -1,4 +1,4 @@
-"""RocksDB as we use it: changes are written first and synced apart, and every error is told from an end of rows.
+"""RocksDB as we use it: changes are written first and synced apart, and an error is not taken for an end of rows.
 
 `rocksdict` holds Python's lock while it writes and while it reads, but not while it syncs the log. So a batch is
 written without a sync, on the event loop, where it costs microseconds, and synced by a thread that may wait.
@@ -29,7 +29,7 @@ Changes = Mapping[bytes, bytes | None]  # None: the row goes
 
 
 class DiskError(Exception):
-    """The store cannot be opened, written or synced. Nothing goes on before it was opened anew."""
+    """The store cannot be opened, written or synced. Nothing goes on before it was opened again."""
 
 
 class Stalled(Exception):
@@ -108,7 +108,7 @@ class ReadableDisk:
 class Disk(ReadableDisk):
     """One RocksDB, as it was written last, synced or not. `sync` and `reopen` belong to a thread, the rest to the loop.
 
-    Whoever reads here knows what is not synced yet: `ReadSnapshot` and `WriteTransaction` do.
+    A caller that reads here must know what is not synced yet: `ReadSnapshot` and `WriteTransaction` do.
     Rows found by their key are kept: a send asks for the same few again and again, at 3 us each.
     """
 

@@ -67,7 +67,7 @@ class Folder:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> "Folder":
-        """Raises `FolderError` with what stands in the way. A folder that was not closed is opened as it was left."""
+        """Raises `FolderError` that says why not. A folder that was not closed is opened as it was left."""
         try:
             _check_ours(path, create=create)
             path.mkdir(parents=True, exist_ok=True)
@@ -118,7 +118,7 @@ class Folder:
 
 
 def check_folder(path: Path) -> None:
-    """Raises `FolderError` unless this is a data folder of a known format. It looks only, and takes no lock."""
+    """Raises `FolderError` unless this is a data folder of a known format. It only reads, and takes no lock."""
     try:
         _check_ours(path, create=False)
         _check_format(path)
@@ -128,7 +128,7 @@ def check_folder(path: Path) -> None:
 
 def unreadable(path: Path, error: Exception) -> FolderDamaged:
     return FolderDamaged(
-        f"the data folder {path} cannot be opened: {error}. Restore it from a backup; to look into it, copy it first"
+        f"the data folder {path} cannot be opened: {error}. Restore it from a backup; to inspect it, copy it first"
     )
 
 
@@ -151,7 +151,7 @@ def _sizes(files: Iterable[Path]) -> int:
 
 
 def _check_ours(path: Path, *, create: bool) -> None:
-    """Before anything is written: a folder that holds somebody else's files is left alone."""
+    """Before anything is written: a folder that holds foreign files is left alone."""
     if not path.exists():
         if not create:
             raise FolderMissing(f"there is no data folder {path}; name the one that the server uses")
@@ -178,9 +178,9 @@ def _check_ours(path: Path, *, create: bool) -> None:
 
 
 def _make(path: Path) -> None:
-    """MAKING tells a folder whose making was cut short, which never held anything, from one that lost its FORMAT.
+    """MAKING marks a folder whose making was cut short, which never held anything: it did not lose its FORMAT.
 
-    What is removed here holds no row: that was looked at before.
+    What is removed here holds no row: that was checked before.
     """
     (path / "MAKING").touch()
     sync_folder(path)
@@ -192,7 +192,7 @@ def _make(path: Path) -> None:
 
 
 def _end_making(path: Path) -> None:
-    """For good: if MAKING came back, a lost FORMAT would look like a making that was cut short."""
+    """For good: if MAKING came back, a lost FORMAT would be taken for a making that was cut short."""
     (path / "MAKING").unlink()
     sync_folder(path)
 

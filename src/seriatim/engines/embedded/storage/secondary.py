@@ -1,4 +1,4 @@
-"""A second look at a data folder, beside the server that has it open. Nothing in the folder is changed or locked.
+"""A read-only instance on a data folder, beside the server that has it open. It changes and locks nothing.
 
 RocksDB calls it a secondary: it sees the write-ahead log, too, and the same moment until it is refreshed.
 """
@@ -25,7 +25,7 @@ class SecondaryStore(ReadableDisk):
     """The rows of a folder as of the last `refresh`."""
 
     def __init__(self, path: Path) -> None:
-        """Raises `FolderError` with what stands in the way."""
+        """Raises `FolderError` that says why it cannot be opened."""
         check_folder(path)
         self.path = path
         self._store = (path / "store").absolute()
@@ -41,8 +41,8 @@ class SecondaryStore(ReadableDisk):
     def refresh(self) -> None:
         """From now on shows all that was written before this call.
 
-        It opens anew each time. To catch up would be faster and wrong: RocksDB then prefers what it has read from the
-        log before to what the server has since moved to a file, and shows rows that were replaced or deleted.
+        It opens the store again each time. To catch up would be faster and wrong: RocksDB then prefers what it has read
+        from the log before to what the server has since moved to a file, and shows rows that were replaced or deleted.
         """
         super().close()
         failure: FolderError = FolderRestless(f"the files of {self.path} change too fast to be read; try again")

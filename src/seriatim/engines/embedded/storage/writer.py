@@ -1,8 +1,8 @@
-"""Group commit: all that is asked for while one sync is under way is written and synced together, next.
+"""Group commit: all requests that come while one sync is under way are written and synced together, next.
 
 A request is decided at once, on the event loop, against everything decided before it. Its answer, a refusal too,
 waits until all that the decision rests on is synced; so does a read that met rows on their way to the disk.
-Only `build` answers before: to who goes on within this process, and tells nobody before a later answer of ours.
+Only `commit_early` answers before: to a caller in this process that answers no client before a later commit or read.
 A thread does the waiting for the disk and nothing else.
 """
 
@@ -23,10 +23,10 @@ T = TypeVar("T")
 
 
 class Writer:
-    """The only way to change a row, and the way to read one that others have been, or may be, told of."""
+    """The only way to change a row, and the way to read rows that survive the loss of power."""
 
     def __init__(self, disk: Disk) -> None:
-        self.mended: list[Callable[[], None]] = []  # called after the folder was opened anew
+        self.mended: list[Callable[[], None]] = []  # called after the folder was opened again
         self._disk = disk
         self._gathering = Group()
         self._syncing: Group | None = None
@@ -57,10 +57,10 @@ class Writer:
         return await self._settled(operation, transaction, decision, applied, timeout_s)
 
     async def commit_early(self, operation: str, decide: Callable[[WriteTransaction], T], *, timeout_s: float) -> T:
-        """What `decide` returns, at once, if it changed something; else as `call`.
+        """What `decide` returns, at once, if it changed something; else as `commit`.
 
         The changes stand as long as this process does, even if the disk fails meanwhile. Once it is gone, whatever
-        was written later is there only if they are: so nobody outside may hear of them before a later `call` or `look`.
+        was written later is there only if they are: so no client may see them before a later `commit` or `read`.
         """
         transaction, decision = self._decide(operation, decide, timeout_s)
         if decision.refusal is not None or not transaction.changes:
@@ -97,7 +97,7 @@ class Writer:
         group.waiting.append(Waiter(done, operation, deadline, applied))
 
     def write_lazily(self, changes: Changes) -> None:
-        """As `build`, for what nobody builds upon: it goes with the next group, or by itself after LAZY_WRITE_S."""
+        """As `commit_early`, for rows without a waiting caller: written with the next group, or after LAZY_WRITE_S."""
         self._check_working()
         self._gathering.changes.update(changes)
         self._gathering.early.update(changes)
@@ -133,7 +133,7 @@ class Writer:
             await asyncio.shield(self._idle)
 
     async def close(self) -> None:
-        """What was asked for before is answered; what comes later is refused."""
+        """Earlier requests are answered; later ones are refused."""
         self._closed = True
         await self.idle()
         if self._alarm is not None:
@@ -249,14 +249,14 @@ class Writer:
         if group is not None:
             group.answer()
         if self._begins:
-            return  # who was told has asked again, and the next group begins at the end of this turn
+            return  # a callback made a request, and the next group begins at the end of this turn
         if self._gathering.requests:
             self._begin(loop)
         else:
             self._settle()
 
     def _break(self, loop: asyncio.AbstractEventLoop, error: Exception) -> None:
-        """Nobody who waits can know. But what `build` answered is built upon, so all that was decided is done again."""
+        """No waiting caller can know the outcome. What `commit_early` answered must hold, so all is written again."""
         self._broken = str(error)
         groups = (self._syncing or _NOTHING, self._gathering)
         self._syncing, self._gathering = None, Group()
@@ -303,7 +303,7 @@ class Writer:
                 job.run()
             except Exception as failure:
                 error = failure
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to tell
+            with suppress(RuntimeError):  # the loop is closed: there is no caller left
                 loop.call_soon_threadsafe(job.then, loop, error)
 
     def _mend(self, undone: Changes) -> None:
@@ -331,7 +331,7 @@ class _Job:
 
 
 class _Decision(Generic[T]):
-    """What a request came to: a result or a refusal."""
+    """The outcome of a request: a result or a refusal."""
 
     __slots__ = ("refusal", "result")
 

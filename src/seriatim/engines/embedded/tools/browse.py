@@ -14,7 +14,7 @@ from seriatim.ports.event_log import DEAD_LETTERS, Partition
 Shown = dict[str, object]
 T = TypeVar("T")
 
-_HASH_CHARS_SHOWN = 8  # enough to tell two apart, too few to find out what was hashed
+_HASH_CHARS_SHOWN = 8  # enough to distinguish two, too few to find out what was hashed
 
 
 class Reveal(msgspec.Struct, frozen=True):
