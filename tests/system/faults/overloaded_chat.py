@@ -62,7 +62,9 @@ class OverloadedChat:
     async def until(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 2 * ANSWER_S
         while not condition():
-            assert time.monotonic() < deadline, f"refused: {self.refusals}; calm: {self.calm_acks} acks"
+            assert time.monotonic() < deadline, (
+                f"refused: {self.refusals}; calm: {self.calm_acks} acks, {self.calm_refusals}"
+            )
             await asyncio.sleep(0.02)
 
     async def _write(self, device: Device, chat_id: str) -> None:
