@@ -1,8 +1,9 @@
-"""ARCHITECTURE.md and CONTRIBUTING.md name what is there: the tree, the traces, every path and name in code type."""
+"""ARCHITECTURE.md, CONTRIBUTING.md, decisions and specification name what is there: tree, traces, paths, names."""
 
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,15 +48,16 @@ def test_every_path_in_code_type_leads_to_a_file_or_a_folder(text: str) -> None:
 @PAGES
 def test_every_identifier_in_code_type_is_in_the_code(text: str) -> None:
     """CamelCase, UPPER_CASE, snake_case and members after a dot. Mutants are named with dashes."""
-    shape = re.compile(r"\w*[a-z0-9][A-Z_]\w*(\.\w+)?|[A-Z]\w+\.\w+|[A-Z]+(_[A-Z]+)+|_\w+")
-    words = _words()
-    names = [
-        each
-        for each in _code(text)
-        if shape.fullmatch(each) and not each.endswith((".py", ".md")) and each not in EXAMPLES
-    ]
+    names = _identifiers(text)
     assert len(names) > 10
-    assert [each for each in names if not set(each.split(".")) <= words] == []
+    assert _unknown(names) == []
+
+
+def test_every_identifier_in_a_decision_and_in_the_specification_is_in_the_code() -> None:
+    """Names change, decisions stay: each names what it is about as the code does today."""
+    pages = [*sorted((ROOT / "docs" / "decisions").glob("*.md")), *sorted((ROOT / "docs" / "spec").glob("*.md"))]
+    missing = {page.name: _unknown(_identifiers(page.read_text(encoding="utf-8"))) for page in pages}
+    assert {name: found for name, found in missing.items() if found} == {}
 
 
 @PAGES
@@ -72,12 +74,25 @@ EXAMPLES = (  # of what CONTRIBUTING adds
     "SERIATIM_LOOKUPS_PER_HOUR_MAX",
     "test_a_repeated_key_returns_the_first_message",
 )
+OF_AMAZON = ("TransactionInProgress", "aws_partition")  # names of its own
 NO_PATHS = ("src/seriatim/engines/spool/code_sender.py", "docs/decisions/0033")  # an example, and a citation
 
 
 def _code(text: str) -> list[str]:
     """What is in code type within prose and tables."""
     return list(dict.fromkeys(re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))))
+
+
+def _identifiers(text: str) -> list[str]:
+    shape = re.compile(r"\w*[a-z0-9][A-Z_]\w*(\.\w+)?|[A-Z]\w+\.\w+|[A-Z]+(_[A-Z]+)+|_\w+")
+    return [each for each in _code(text) if shape.fullmatch(each) and not each.endswith((".py", ".md"))]
+
+
+def _unknown(names: list[str]) -> list[str]:
+    """Prometheus adds `_total` to the names of counters."""
+    known = _words()
+    names = [each for each in names if each not in (*EXAMPLES, *OF_AMAZON)]
+    return [each for each in names if not set(each.removesuffix("_total").split(".")) <= known]
 
 
 def _blocks(text: str, heading: str) -> list[str]:
@@ -114,7 +129,8 @@ def _members(node: ast.ClassDef) -> Iterator[str]:
             yield each.target.id
 
 
+@cache
 def _words() -> set[str]:
     paths = [path for folder in ("src", "tests", "tools", "deploy") for path in (ROOT / folder).rglob("*.*")]
-    texts = [path.read_text(encoding="utf-8") for path in paths if path.suffix in (".py", ".json", ".toml")]
+    texts = [path.read_text(encoding="utf-8") for path in paths if path.suffix in (".py", ".json", ".toml", ".tf")]
     return set(re.findall(r"\w+", "\n".join(texts)))
