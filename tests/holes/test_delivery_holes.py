@@ -40,7 +40,7 @@ async def test_h2_a_push_after_a_lost_one_waits_until_the_lost_one_was_read_back
     await cluster.ingest.stored(draft(2))
     await cluster.ingest.stored(draft(3))
     await cluster.until(lambda: 3 in bob.pushes)
-    assert bob.pushes == [1, 2, 3], "whoever acknowledges 3 now has everything below it"
+    assert bob.pushes == [1, 2, 3], "a client that acknowledges 3 has everything below it"
 
 
 @closed_by("ack-unclamped")
@@ -105,7 +105,7 @@ async def test_h10_a_dead_device_is_forgotten_although_another_one_keeps_its_use
     await asyncio.sleep(limits.REGISTRATION_TTL_S + 1)
     await cluster.ingest.stored(draft(1))
     await cluster.until(lambda: laptop.pushes == [1], within_s=1)
-    assert cluster.fanout.recorded.skips == [], "somebody was sent to who is long gone"
+    assert cluster.fanout.recorded.skips == [], "a push went to a connection that is gone"
     assert cluster.registry.listed(BOB) == (laptop.connection.connection_id,)
 
 
@@ -153,7 +153,7 @@ async def test_h12_a_record_in_the_hands_of_a_dying_worker_is_taken_up_by_the_ne
 
 @closed_by("poison-skipped")
 async def test_h12_a_record_that_met_a_bug_is_tried_again_before_the_next_one(cluster: ClusterHarness) -> None:
-    bob = await cluster.connect(BOB)  # not synced: nobody but fanout brings it anything
+    bob = await cluster.connect(BOB)  # not synced: only fanout brings it messages
     cluster.fanout.push.bugs = 1
     await cluster.ingest.stored(draft(1))
     await cluster.ingest.stored(draft(2))
@@ -189,7 +189,7 @@ async def test_h13_a_record_is_passed_only_once_its_dead_letter_is_written_and_o
     await cluster.members.add(CHAT, DAN, Role.MEMBER, by=ANN)
     await asyncio.sleep(5)
     assert cluster.next_offset(MESSAGES_0) == 0, "the record would be lost"
-    assert MESSAGES_0 in cluster.fanout.recorded.pages, "nobody was paged"
+    assert MESSAGES_0 in cluster.fanout.recorded.pages, "no page was recorded"
     assert cluster.next_offset(MEMBERSHIPS_0) == 1, "another partition was held up"
     cluster.fanout.dead_letters_wire.heal()
     await cluster.until(lambda: bob.pushes == [1], within_s=limits.DEAD_LETTER_RETRY_MAX_S)
@@ -296,6 +296,6 @@ async def flood(cluster: ClusterHarness, client: ScriptedClient, count: int, *, 
         cluster.deliver(client, message, sequence - 1)
         fullest = max(fullest, client.connection._outbound.waiting)
     cluster.set_counter(CHAT, count, published=count)
-    for _ in range(100):  # the gateway looks at the buffer; no time passes
+    for _ in range(100):  # the gateway checks the buffer; no time passes
         await asyncio.sleep(0)
     return fullest

@@ -58,7 +58,7 @@ async def test_h1_what_readers_have_passed_is_closed_to_a_very_late_commit(harne
     doomed.wire.on("persist", late(5.0))
     unanswered = doomed.submit(draft(1, sender_id=ANN))
     await asyncio.sleep(0.01)
-    doomed.crash()  # nobody is left to give the slot up
+    doomed.crash()  # no process is left to give the slot up
     second = quick.submit(draft(2, sender_id=BOB))
     seen = await _follow(quick, until_s=8)
     assert not unanswered.done()
@@ -343,7 +343,7 @@ async def test_h25_the_order_survives_conflicts_lost_answers_and_stolen_slots(ha
 
 
 async def _follow(node: Node, *, until_s: float) -> list[Message]:
-    """Cid's client: it reads on from where the last page ended, and never looks back."""
+    """Cid's client: it reads on from where the last page ended, and never reads below."""
     seen: list[Message] = []
     cursor = 0
     while node.clock.monotonic() < until_s:

@@ -129,7 +129,7 @@ async def test_s31_after_its_gateway_was_killed_a_client_reconnects_syncs_and_se
     await cluster.until(lambda: not ann.unsettled and not bob.unsettled)
     cluster.gateway.crash()
     ann.send(CHAT, key_id(1), "into the dark")
-    await cluster.ingest.stored(draft(2, sender_id=CID))  # while nobody can be reached
+    await cluster.ingest.stored(draft(2, sender_id=CID))  # while no connection is registered
     await asyncio.sleep(1)
     assert (_has(ann), _has(bob)) == ([], [])
     await cluster.add_gateway("gateway-2")

@@ -41,7 +41,7 @@ async def test_s2_a_repeated_send_gets_the_first_answer_and_stores_nothing(harne
 
 
 async def test_s3_concurrent_sends_get_distinct_sequences(harness: DurabilityHarness) -> None:
-    """Given counter 10, when three processes send at once, then the counter is 13 and nobody clashes."""
+    """Given counter 10, when three processes send at once, then the counter is 13 and no two are equal."""
     harness.given_messages(10)
     nodes = [harness.node(f"ingest-{number}") for number in range(3)]
     receipts = await asyncio.gather(*(node.stored(draft(number)) for number, node in enumerate(nodes)))
@@ -259,7 +259,7 @@ async def test_s39_no_reader_sees_a_higher_sequence_before_a_delayed_lower_one(h
 
 
 async def test_s39_a_lower_sequence_that_comes_too_late_moves_up_instead(harness: DurabilityHarness) -> None:
-    """Given a lower sequence delayed beyond sealing, then its message gets a higher one, and nobody misses it."""
+    """Given a lower sequence delayed beyond sealing, then its message gets a higher one, and no reader misses it."""
     slow, quick = harness.node("ingest-1"), harness.node("ingest-2")
     slow.wire.on("persist", late(3.0))
     first = slow.submit(draft(1, sender_id=ANN))

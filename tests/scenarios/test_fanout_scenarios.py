@@ -171,7 +171,7 @@ async def test_s36_a_gateway_that_is_gone_is_skipped(cluster: ClusterHarness) ->
 async def test_s37_an_event_without_its_optional_fields_is_delivered_with_their_defaults(
     cluster: ClusterHarness,
 ) -> None:
-    """The sender is left out then, because nobody knows which of its connections has the message already."""
+    """The sender is left out then, because it is unknown which of its connections has the message already."""
     ann, bob = await cluster.connect(ANN), await cluster.connect(BOB)
     cluster.append_raw(
         _event(cluster, without=("client_message_id", "origin_connection_id", "prev_sequence", "members_version"))
