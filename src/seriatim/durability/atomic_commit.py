@@ -274,12 +274,12 @@ class _BatchWriter:
         entry = new_entry(draft, digest, MESSAGE + next(self._ulids), sequence, created_at, self._key_expires_at_s)
         event = new_event(
             entry.message,
-            prev_sequence=previous,
-            members_version=chat.before.members_version,
-            origin_connection_id=draft.origin_connection_id or "",
-            producer_id=self._producer_id,
-            trace_id=draft.trace_id,
-            event_time=created_at,
+            previous,
+            chat.before.members_version,
+            draft.origin_connection_id or "",
+            self._producer_id,
+            draft.trace_id,
+            created_at,
         )
         self._transaction.add(entry, event)
         return new_receipt(entry.message, previous)

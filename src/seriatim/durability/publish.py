@@ -14,7 +14,7 @@ from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.times import iso
 from seriatim.durability.deadline import Deadline, retry_refused
 from seriatim.durability.observer import DurabilityObserver
-from seriatim.durability.records import new_event
+from seriatim.durability.records import new_event, republished
 from seriatim.durability.stable_prefix import PrefixReader
 from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import MESSAGES, Event, EventWriter
@@ -139,18 +139,16 @@ class ChatPublisher:
         for out in run:
             if isinstance(out.slot, Sealed):
                 continue
-            events.append(
-                new_event(
-                    out.slot,
-                    prev_sequence=previous,
-                    members_version=out.members_version,
-                    origin_connection_id=out.origin_connection_id,
-                    producer_id=self._producer_id,
-                    trace_id=out.trace_id,
-                    event_time=event_time,
-                    republished=out.readback,
-                )
+            event = new_event(
+                out.slot,
+                previous,
+                out.members_version,
+                out.origin_connection_id,
+                self._producer_id,
+                out.trace_id,
+                event_time,
             )
+            events.append(republished(event, out.trace_id) if out.readback else event)
             predecessors[out.slot.sequence] = previous
             previous = out.slot.sequence
         if events:

@@ -1,5 +1,7 @@
 """The message with its key, its event and its receipt: built here, for both ways to commit a send."""
 
+import msgspec
+
 from seriatim.domain import limits
 from seriatim.domain.events import MessagePersisted, encode_message, headers, message_persisted
 from seriatim.domain.message import Draft, Message, Receipt
@@ -31,16 +33,17 @@ def key_expires_at_s(created_ms: int) -> int:
 
 def new_event(
     message: Message,
-    *,
     prev_sequence: int | None,
     members_version: int,
     origin_connection_id: str,
     producer_id: str,
     trace_id: str,
     event_time: str,
-    republished: bool = False,
 ) -> Event:
-    """The event that publishes a message: encoded for the log, and decoded for readers in this process."""
+    """The event that publishes a message: encoded for the log, and decoded for readers in this process.
+
+    Called by position: on the send path arguments by keyword cost more.
+    """
     decoded = message_persisted(
         message,
         prev_sequence=prev_sequence,
@@ -53,9 +56,14 @@ def new_event(
     return Event(
         key=message.chat_id,
         value=encode_message(decoded),
-        headers=headers(MessagePersisted, trace_id, republished=republished),
+        headers=headers(MessagePersisted, trace_id),
         decoded=decoded,
     )
+
+
+def republished(event: Event, trace_id: str) -> Event:
+    """The same event, of a message that was read back from the store."""
+    return msgspec.structs.replace(event, headers=headers(MessagePersisted, trace_id, republished=True))
 
 
 def new_receipt(message: Message, prev_sequence: int | None = None) -> Receipt:
