@@ -232,7 +232,7 @@ class ClientSession:
         fresh: list[Message] = []
         if entry is None or frame.content_differs is True:
             # The user gave the entry up, or the server holds an earlier text under this id. It counts the message as
-            # shown to this connection; what it says only a sync can tell.
+            # shown to this connection; its text is only known after a sync.
             if chat.timeline.lacks(frame.sequence):
                 self._catch_up.missed(chat, frame.sequence)
         else:
@@ -338,7 +338,7 @@ class ClientSession:
             if message.sender_id == self.user_id:
                 actions += self._outbox.settle(message.chat_id, message.client_message_id.lower(), message.sequence)
             actions.append(Deliver(message=message))
-        # Before the chat's sync is complete the server could not yet tell what this connection holds.
+        # Before the chat's sync is complete the server does not know what this connection holds.
         if self._may_transmit and chat.synced:
             actions += self._transmit(
                 self._pending_acks.stored(chat.timeline.chat_id, chat.timeline.cursor, len(fresh), now)

@@ -37,7 +37,7 @@ class Timeline:
         """None: messages may be missing below this one; sync the chat.
 
         `up_to_date`: the chat is synced on this connection, no gap is open and no own message on its way, so that the
-        server's promise of contiguous delivery stands in for an unknown `prev_sequence`.
+        server's promise of contiguous delivery replaces an unknown `prev_sequence`.
         """
         if message.sequence <= self.cursor:
             return []

@@ -85,7 +85,7 @@ ERROR_CODES: Mapping[str, str] = {
     "MESSAGE_TOO_LARGE": f"content has more than {limits.CONTENT_BYTES_MAX} bytes; shorten it",
     "INVALID_CONTENT_TYPE": "only text/plain is accepted",
     "NOT_A_MEMBER": "you are not a member of this chat, or there is no such chat",
-    "FORBIDDEN": "reserved; whoever may connect may do all that a frame can ask for",
+    "FORBIDDEN": "reserved; a client that may connect may send every frame",
     "NOT_FOUND": "reserved; never sent for chats",
     "UNAUTHORIZED": "the token turned out invalid; sign in again. Closes the connection",
     "RATE_LIMITED": "too many sends; wait `retry_after_seconds`, then send again with the same id",

@@ -54,7 +54,7 @@ class Syncs:
         except Exception as failure:
             if not isinstance(failure, SeriatimError):
                 report(failure)
-                failure = InternalError("this request met a bug of ours")
+                failure = InternalError("this request failed because of a bug in the server")
             self._in_progress -= 1
             self._responder.refuse(failure, echo(request))
             self._start_next()
