@@ -16,6 +16,7 @@ from seriatim.protocol.frames import (
     ErrorFrame,
     MessageAck,
     MessageBatch,
+    MessageFrame,
     SendMessage,
     ServerFrame,
     SyncRequest,
@@ -252,6 +253,13 @@ class SessionModel:
         if lane and self.session.state is not ClientState.CONNECTING:
             self.perform(self.session.received(lane.pop(0), self.now))
 
+    def hear_push(self) -> None:
+        """A gateway sends a push that names no predecessor after all below it, the acks of own messages included."""
+        pushes, answers = self.server.pushes, self.server.answers
+        while pushes and any(_acks_below(answer, pushes[0]) for answer in answers):
+            self.receive(answers)
+        self.receive(pushes)
+
     def send(self, chat: str) -> None:
         number = sum(map(len, self.sent.values()))
         key = f"550e8400-e29b-41d4-a716-{number:012d}"
@@ -287,6 +295,16 @@ class SessionModel:
                     self.server.answer_next(fail=False, holes=0)
                 self.receive(self.server.answers or self.server.pushes)
             self.tick()
+
+
+def _acks_below(answer: ServerFrame, push: ServerFrame) -> bool:
+    return (
+        isinstance(answer, MessageAck)
+        and isinstance(push, MessageFrame)
+        and push.prev_sequence is None
+        and push.chat_id == answer.chat_id
+        and push.sequence > answer.sequence
+    )
 
 
 STEPS = st.one_of(
@@ -346,7 +364,7 @@ def _run(model: SessionModel, step: tuple[object, ...]) -> None:
         case ("hear_answer",):
             model.receive(model.server.answers)
         case ("hear_push",):
-            model.receive(model.server.pushes)
+            model.hear_push()
         case ("tick",):
             model.tick()
         case ("disconnect",):
