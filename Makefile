@@ -34,14 +34,14 @@ check: $(READY) ## Check formatting, lint, types, import rules and schemas of ev
 	@echo '== imports: lint-imports'       && $(BIN)/lint-imports --no-logo
 	@echo '== events: schemas check'       && $(BIN)/seriatim schemas check
 
-simulate: $(READY) ## Run 100 000 simulated worlds with faults, e.g. make simulate ARGS="--help"
+simulate: $(READY) ## Run 100,000 simulated deployments with faults, e.g. make simulate ARGS="--help"
 	@$(BIN)/seriatim simulate --seeds 1..100000 $(ARGS)
 
-golden: $(READY) ## Write the digests of the golden traces anew (after a change of behaviour on purpose)
+golden: $(READY) ## Write the digests of the golden traces again, after an intended change of behaviour
 	@$(BIN)/python tests/simulation/test_replay.py
 	@$(BIN)/python -m tests.simulation.test_mutants
 
-mutate: $(READY) ## Change a package here and there, and see what no test notices, e.g. make mutate ARGS="durability"
+mutate: $(READY) ## Run random mutants of a package, and show those that no test notices, e.g. make mutate ARGS="durability"
 	@$(BIN)/python -m tools.mutate $(ARGS)
 
 bench: $(READY) ## Measure speed beside bare baselines, e.g. make bench ARGS="--quick" or ARGS="distributed"
@@ -54,10 +54,10 @@ faults: $(READY) ## Break everything once under load, and write what was measure
 engines: $(READY) ## Start real Redis, Kafka and DynamoDB Local until Ctrl-C, or only download them: ARGS="install"
 	@exec $(BIN)/python -m tools.engines $(ARGS)
 
-deploy-files: $(READY) ## Write Terraform, policies and the figures about sizing anew, from the code
+deploy-files: $(READY) ## Write Terraform, policies and the sizing figures again, from the code
 	@$(BIN)/python -m tools.deploy
 
-spec: $(READY) ## Write the tables of invariants, mutants and metrics in docs again, from the code
+spec: $(READY) ## Write the tables of invariants, mutants and metrics in docs, from the code
 	@$(BIN)/python -m tools.invariants_table
 	@$(BIN)/python -m tools.mutants_table
 	@$(BIN)/python -m tools.metrics_page

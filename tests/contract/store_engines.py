@@ -43,7 +43,7 @@ class StoreEngine(Protocol):
     async def close(self) -> None: ...
 
     async def reopen(self) -> None:
-        """Every process dies without a goodbye, then the store is opened anew. Handles from before are dead."""
+        """Every process dies without a goodbye, then the store is opened again. Handles from before are dead."""
         ...
 
     async def lose_counter(self, chat_id: str) -> None:

@@ -11,7 +11,7 @@ from seriatim.simulation.runner import hunt, run_one
 from tests.support.soak import SOAK
 
 # The first seed that catches a mutant, where that is not one of the first five: it is tried before all others. When the
-# simulated worlds change, another seed catches it; the hunt then takes longer, until `make golden` writes these anew.
+# simulated worlds change, another seed catches it; the hunt then takes longer, until `make golden` writes these again.
 SEEDS = Path(__file__).with_name("mutant_seeds.json")
 KNOWN_SEEDS: Mapping[str, int] = {} if SOAK else json.loads(SEEDS.read_text(encoding="utf-8"))
 

@@ -90,7 +90,7 @@ async def test_the_timer_is_set_again_for_who_came_later_and_not_for_nobody(monk
     watch.wait("c")
     await asyncio.sleep(1)
     assert len(timers) == 2
-    watch.wait("d")  # after a quiet time it is set anew
+    watch.wait("d")  # after a quiet time it is set again
     await asyncio.sleep(1)
     assert (watch.names, len(timers)) == (["a", "b", "c", "d"], 3)
 

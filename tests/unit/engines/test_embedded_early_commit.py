@@ -207,7 +207,7 @@ async def test_after_a_failed_sync_nobody_knows_and_all_that_was_decided_is_done
 async def test_a_failed_write_is_done_again_after_what_was_answered_before_it(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may be in the log all the same: to write only the earlier change anew would put an old value over it."""
+    """It may be in the log all the same: to write only the earlier change again would put an old value over it."""
 
     def failing(changes: dict[bytes, bytes | None]) -> None:
         Disk.write(folder.disk, changes)

@@ -330,7 +330,7 @@ def test_a_batch_that_fits_is_not_cut() -> None:
     assert len(encode_batch("chat_a", messages, through=500, has_more=False).frame.messages) == 500
 
 
-# --- the short way of a send ------------------------------------------------------------------------------------------
+# --- the fast path of a send ------------------------------------------------------------------------------------------
 
 odd = st.sampled_from(
     [None, "", "x", "x" * 65, 7, True, ["x"], UUID, "chat_a", "text/plain", "text/html", {"content": "x"}]
