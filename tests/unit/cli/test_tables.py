@@ -31,7 +31,7 @@ def test_tables_are_verified_made_and_verified_again(url: str) -> None:
     assert before.exit_code == 1
     assert "told_messages" in before.stdout
     assert "missing" in before.stdout
-    assert before.stdout.endswith("11 tables looked at: 11 differences.\n")
+    assert before.stdout.endswith("11 tables compared: 11 differences.\n")
     made = _run("create", "--url", url, "--prefix", PREFIX)
     assert made.exit_code == 0, made.output
     assert made.stdout == "11 tables made: all as they should be.\n"
