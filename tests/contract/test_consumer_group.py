@@ -93,7 +93,7 @@ async def test_a_commit_that_arrives_after_the_partition_moved_changes_nothing()
     assert engine.broker.committed(GROUP, partition) is None
 
 
-async def test_a_join_that_arrives_after_its_reader_joined_anew_makes_no_ghost() -> None:
+async def test_a_join_that_arrives_after_its_reader_joined_again_makes_no_ghost() -> None:
     engine = MemoryEventLogEngine()
     wire = BadWire(only("late"))
     consumer = joined(engine, wire)

@@ -257,7 +257,7 @@ async def test_a_malformed_request_is_our_bug_and_writes_nothing(engine: MemoryE
     assert await counter(engine) == before
 
 
-async def test_a_page_ends_where_the_limit_is_reached_without_a_look_beyond(engine: MemoryEngine) -> None:
+async def test_a_page_ends_where_the_limit_is_reached_without_reading_beyond(engine: MemoryEngine) -> None:
     """As in DynamoDB, whose continuation key does not say whether anything follows."""
     await persist(engine.log(), entry(message(1)), entry(message(2)))
     exact = await engine.log().read(CHAT, after=0, limit=2, timeout_s=T_S)

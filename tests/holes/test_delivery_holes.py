@@ -128,7 +128,7 @@ async def test_h11_a_list_read_before_a_removal_and_cached_after_it_leaks_nothin
 
 
 @closed_by("cache-without-version")
-async def test_h11_a_member_nobody_was_told_of_gets_the_next_message(cluster: ClusterHarness) -> None:
+async def test_h11_a_member_whose_addition_published_no_event_gets_the_next_message(cluster: ClusterHarness) -> None:
     dan = await cluster.connect(DAN)
     await cluster.ingest.stored(draft(1))
     await cluster.until(lambda: CHAT in cluster.registry.cached([CHAT], cluster.now_ms()))
@@ -235,7 +235,7 @@ async def test_h17_a_client_that_drains_within_the_grace_lost_nothing_and_is_not
 
 
 @closed_by("slow-closed-at-once", warnings_wait_their_turn)
-async def test_h17_a_client_that_stays_slow_is_warned_5_seconds_before_the_close_and_told_where_to_sync_from(
+async def test_h17_a_client_that_stays_slow_is_warned_5_seconds_before_the_close_and_learns_where_to_sync_from(
     cluster: ClusterHarness,
 ) -> None:
     bob = await cluster.synced(BOB)

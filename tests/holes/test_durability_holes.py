@@ -70,7 +70,9 @@ async def test_h1_what_readers_have_passed_is_closed_to_a_very_late_commit(harne
 
 
 @closed_by("publish-only-own", on_folder=TWO_WRITERS)
-async def test_h3_what_is_stored_below_goes_out_first_whoever_stored_it(harness: DurabilityHarness) -> None:
+async def test_h3_what_is_stored_below_is_published_first_whichever_process_stored_it(
+    harness: DurabilityHarness,
+) -> None:
     slow, quick = harness.node("ingest-1"), harness.node("ingest-2")
     slow.events_wire.on("append", late(0.5))
     first = slow.submit(draft(1, sender_id=ANN))
@@ -180,7 +182,7 @@ async def test_h8_a_message_goes_out_although_its_process_and_its_sender_are_gon
 
 
 @closed_by("key-not-bound-to-sender")
-async def test_h14_nobody_is_acknowledged_for_somebody_elses_message(harness: DurabilityHarness) -> None:
+async def test_h14_no_sender_is_acknowledged_for_another_senders_message(harness: DurabilityHarness) -> None:
     node = harness.node()
     await node.stored(draft(1, "Ann's", sender_id=ANN))
     outcome = await node.send(draft(1, "Bob's", sender_id=BOB))
@@ -188,7 +190,7 @@ async def test_h14_nobody_is_acknowledged_for_somebody_elses_message(harness: Du
 
 
 @closed_by("key-not-bound-to-sender", on_folder=TWO_WRITERS)
-async def test_h14_nobody_is_acknowledged_for_somebody_elses_message_in_a_race_either(
+async def test_h14_no_sender_is_acknowledged_for_another_senders_message_in_a_race_either(
     harness: DurabilityHarness,
 ) -> None:
     slow, quick = harness.node("ingest-1"), harness.node("ingest-2")

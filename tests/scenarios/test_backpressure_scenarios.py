@@ -120,7 +120,7 @@ async def test_s27_a_frame_that_cannot_be_obeyed_is_answered(
     assert await ann.posted(2) == 1, "one bad frame ended the connection"
 
 
-async def test_s27_an_outsider_is_told_the_same_for_a_chat_that_exists_and_one_that_does_not(
+async def test_s27_an_outsider_gets_the_same_answer_for_a_chat_that_exists_and_one_that_does_not(
     cluster: ClusterHarness,
 ) -> None:
     eve = await cluster.connect(EVE)
@@ -144,7 +144,7 @@ async def test_s27_the_ack_of_a_removed_member_is_answered_and_changes_nothing(c
     assert cluster.acknowledged(BOB) == 0
 
 
-async def test_s27_somebody_elses_id_is_answered(cluster: ClusterHarness) -> None:
+async def test_s27_an_id_in_use_by_another_sender_is_answered(cluster: ClusterHarness) -> None:
     await cluster.ingest.stored(draft(1, sender_id=BOB))
     ann = await cluster.connect(ANN)
     error = await ann.refused(1)

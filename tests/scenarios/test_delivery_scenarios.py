@@ -75,7 +75,7 @@ async def test_s19_a_client_that_lost_its_socket_before_the_ack_gets_the_same_se
     assert ann.of(MessageAck) == []
 
 
-async def test_s19_a_gateway_killed_in_the_middle_of_fanout_costs_nobody_a_message(cluster: ClusterHarness) -> None:
+async def test_s19_a_gateway_killed_in_the_middle_of_fanout_costs_no_client_a_message(cluster: ClusterHarness) -> None:
     """Given real clients, when their gateway dies while messages are pushed, then each has all of them, once."""
     devices = [cluster.device(BOB, "bobs-phone"), cluster.device(CID, "cids-phone")]
     await cluster.until(lambda: not any(device.unsettled for device in devices))

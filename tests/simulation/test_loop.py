@@ -51,7 +51,7 @@ def test_run_until_stops_at_the_deadline_and_goes_on_from_there() -> None:
     assert seen == [1.0]
 
 
-def test_run_until_returns_when_told_to_stop_before_the_clock_moves() -> None:
+def test_run_until_returns_when_its_condition_holds_before_the_clock_moves() -> None:
     loop, seen = a_loop(), list[int]()
     loop.call_later(1.0, seen.append, 1)
     loop.call_later(2.0, seen.append, 2)
@@ -164,7 +164,7 @@ def test_an_exception_in_a_callback_is_a_failure_and_the_world_goes_on() -> None
     assert [(failure.process, "ZeroDivisionError" in failure.text) for failure in loop.failures] == [("a", True)]
 
 
-def test_a_failed_task_that_nobody_awaited_is_a_failure_at_the_end() -> None:
+def test_a_failed_task_that_was_never_awaited_is_a_failure_at_the_end() -> None:
     async def fail() -> None:
         raise ValueError("unseen")
 
@@ -202,7 +202,7 @@ def test_a_world_that_feeds_itself_for_ever_is_stopped() -> None:
     assert loop.events_run == 1000
 
 
-def test_waiting_for_what_can_never_come_is_told() -> None:
+def test_waiting_for_what_can_never_come_is_an_error() -> None:
     loop = a_loop()
     with pytest.raises(NoProgress):
         loop.run_until_complete(loop.create_future())

@@ -81,7 +81,7 @@ def test_a_crash_leaves_other_processes_alone() -> None:
     assert seen == ["began", "slept", "cleaned up"]
 
 
-def test_a_process_cannot_crash_in_the_middle_of_its_own_step() -> None:
+def test_a_process_cannot_crash_in_the_middle_of_its_own_callback() -> None:
     process = a_process()
     process.call_soon(process.crash)
     process.loop.run_until(1.0)

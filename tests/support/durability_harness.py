@@ -252,7 +252,7 @@ class Node:
         self.atomic_store = atomic_store
 
     def on_lookup(self, *outcomes: CallOutcome) -> None:
-        """What becomes of the next looks at what a draft depends on. In one step all of these are the step's fate."""
+        """The outcome of the next reads that a draft depends on. An atomic commit has one outcome for all of them."""
         self.wire.on("transaction" if self.atomic_store else "lookup", *outcomes)
 
     def on_commit(self, *outcomes: CallOutcome) -> None:

@@ -102,7 +102,9 @@ SCENARIOS: Mapping[int, Scenario] = {
     26: Scenario(
         "slow consumer",
         [_PRESSURE + "s26_a_buffer_that_fills_is_noted_then_announced_then_closed"],
-        ["system/test_slow_consumer.py::test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and_closed"],
+        [
+            "system/test_slow_consumer.py::test_a_client_that_stops_reading_is_warned_given_five_seconds_notified_and_closed"
+        ],
         "on the embedded server: " + _NO_ENGINE,
     ),
     27: Scenario(

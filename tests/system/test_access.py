@@ -162,9 +162,7 @@ ENDINGS: dict[str, Ending] = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_f8_whoever_is_no_member_any_more_loses_access_at_once_on_the_open_socket_and_on_rest(
-    club: Club, ending: str
-) -> None:
+def test_f8_a_removed_member_loses_access_at_once_on_the_open_socket_and_on_rest(club: Club, ending: str) -> None:
     tablet = User(club.owner.server, club.owner.phone_number)
     with club.member.connect() as websocket, club.owner.connect() as writing, tablet.connect() as reading:
         assert len(websocket.sync(club.chat_id)["messages"]) == 1
@@ -181,7 +179,7 @@ def test_f8_whoever_is_no_member_any_more_loses_access_at_once_on_the_open_socke
     assert [each["content"] for each in club.owner.history(club.chat_id)] == ["between us", "behind your back"]
 
 
-def test_f8_whoever_is_added_again_goes_on_from_their_watermark_and_sees_all(club: Club) -> None:
+def test_f8_a_member_who_is_added_again_goes_on_from_their_watermark_and_sees_all(club: Club) -> None:
     with club.member.connect() as websocket:
         websocket.sync(club.chat_id)
         websocket.post("ack", chat_id=club.chat_id, last_acked_sequence=1)

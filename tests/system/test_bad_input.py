@@ -126,14 +126,14 @@ def test_a_refused_send_is_named_so_that_its_author_does_not_repeat_it_for_ever(
         '{"type":""}',
     ],
 )
-def test_a_type_nobody_knows_is_not_answered_and_changes_nothing(alice: User, chat_id: str, text: str) -> None:
+def test_an_unknown_type_is_not_answered_and_changes_nothing(alice: User, chat_id: str, text: str) -> None:
     with alice.connect() as websocket:
         for _ in range(20):  # also not after many: it is no mistake
             websocket.socket.send(text.replace("{chat}", chat_id))
         assert websocket.is_usable()
 
 
-def test_fields_nobody_knows_are_ignored_and_none_can_name_another_sender(alice: User, chat_id: str) -> None:
+def test_unknown_fields_are_ignored_and_none_can_name_another_sender(alice: User, chat_id: str) -> None:
     with alice.connect() as websocket:
         websocket.post_send(chat_id, "hi", sender_id="user_eve", sequence=99, message_id="msg_eve", created_at="1970")
         ack = websocket.receive("message_ack")
@@ -191,7 +191,7 @@ def test_whatever_breaks_the_protocol_ends_that_socket_and_no_other(
         assert bystander.is_usable()
 
 
-def test_a_ping_is_answered_and_a_pong_that_nobody_asked_for_is_not(alice: User) -> None:
+def test_a_ping_is_answered_and_an_unsolicited_pong_is_not(alice: User) -> None:
     with RawWebSocket(alice.server, alice.access_token) as websocket:
         websocket.socket.sendall(framed(b"who goes there", PONG) + framed(b"you", PING))
         assert websocket.next() == (PONG, b"you")
@@ -215,7 +215,7 @@ def test_sockets_that_vanish_at_any_moment_leave_nothing_behind(server: ServerPr
     assert [line["event"] for line in server.lines() if line["level"] in ("error", "critical")] == []
 
 
-def test_slow_handshakes_are_given_up_and_hold_nobody_up(tmp_path: Path) -> None:
+def test_slow_handshakes_are_given_up_and_delay_no_other_client(tmp_path: Path) -> None:
     """A byte at a time, and nothing at all: both are closed, and meanwhile everyone else is served."""
     hasty = with_limits(tmp_path, HANDSHAKE_S=1.0)
     with serving(tmp_path / "data", command=hasty) as server:

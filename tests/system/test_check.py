@@ -51,7 +51,7 @@ def test_checks_while_people_write_and_after_a_kill_find_nothing(server: ServerP
     assert [line["invariant"] for line in json.loads(answer)["invariants"] if not line["looked_at"]] == ["I4"]
 
 
-def test_a_look_inside_beside_the_server_shows_rows_and_hides_what_people_wrote(server: ServerProcess) -> None:
+def test_data_show_beside_the_server_shows_rows_and_hides_what_users_wrote(server: ServerProcess) -> None:
     ann = User(server, ANN)
     chat_id = ann.create_group(User(server, BOB))
     with ann.connect() as websocket:

@@ -48,7 +48,7 @@ async def test_a_drain_under_load_tells_everyone_loses_nothing_and_ends_with_0(t
         assert device.messages(chat_id) == history
 
 
-def test_while_it_drains_newcomers_are_told_503_and_later_requests_service_unavailable(tmp_path: Path) -> None:
+def test_while_it_drains_newcomers_get_503_and_later_requests_service_unavailable(tmp_path: Path) -> None:
     with serving(tmp_path / "data") as server:
         alice, bob = User(server, "+4915112345678"), User(server, "+4915112345679")
         chat_id = alice.create_group(bob)

@@ -43,7 +43,7 @@ ERRORS = {
     "test_a_full_disk_refuses_sends_loses_nothing_and_works_again_once_there_is_room",
     "INTERNAL_ERROR": f"{HERE}::test_a_chat_whose_counter_is_gone_is_answered_internal_error",
     "SLOW_CONSUMER": "tests/system/test_slow_consumer.py::"
-    "test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and_closed",
+    "test_a_client_that_stops_reading_is_warned_given_five_seconds_notified_and_closed",
 }
 # Codes that clients must know and this server has no occasion to send: why.
 RESERVED_ERRORS = {
@@ -58,7 +58,7 @@ REFUSALS = {
     "test_r20_a_revoked_session_has_its_sockets_closed_and_its_next_request_refused",
     (429, "rate_limited"): f"{HERE}::test_too_many_handshakes_are_refused_with_429_rate_limited",
     (503, "service_unavailable"): "tests/system/test_drain.py::"
-    "test_while_it_drains_newcomers_are_told_503_and_later_requests_service_unavailable",
+    "test_while_it_drains_newcomers_get_503_and_later_requests_service_unavailable",
 }
 CLOSINGS = {
     "server_shutdown": "tests/system/test_drain.py::"
@@ -69,7 +69,7 @@ CLOSINGS = {
     "test_a_connection_that_cannot_be_registered_is_closed_as_upstream_failure",
     "load_shedding": f"{HERE}::test_a_client_that_asks_and_does_not_read_is_closed_with_load_shedding",
     "slow_consumer": "tests/system/test_slow_consumer.py::"
-    "test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and_closed",
+    "test_a_client_that_stops_reading_is_warned_given_five_seconds_notified_and_closed",
     "rate_limited": f"{HERE}::test_a_flood_is_answered_rate_limited_and_closed_if_it_goes_on",
     "token_expired": f"{HERE}::test_an_expired_token_is_answered_unauthorized_and_closed_with_token_expired",
     "protocol_error": f"{HERE}::test_ten_bad_frames_are_closed_with_protocol_error",
@@ -81,7 +81,7 @@ CLOSE_CODES = {
     1003: f"{HERE}::test_what_is_not_text_ends_the_socket",
     1007: f"{HERE}::test_what_is_not_text_ends_the_socket",
     1009: f"{HERE}::test_what_is_not_text_ends_the_socket",
-    1011: f"{CONNECTION}/test_listener_websocket.py::test_a_bug_met_by_one_frame_closes_1011_and_nobody_else",
+    1011: f"{CONNECTION}/test_listener_websocket.py::test_a_bug_met_by_one_frame_closes_its_connection_alone_with_1011",
 }
 
 

@@ -159,7 +159,7 @@ def test_everyone_saw_every_message_in_the_order_of_the_history(observation: Obs
             assert device.messages(chat_id) == history
 
 
-def test_nobody_was_sent_a_message_twice(observation: Observation) -> None:
+def test_no_device_was_sent_a_message_twice(observation: Observation) -> None:
     for device in observation.devices:
         assert {*device.heard.values()} == {1}
 

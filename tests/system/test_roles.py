@@ -120,7 +120,7 @@ async def test_after_traffic_the_numbers_of_each_role_have_moved(deployment: Dep
         assert "fanout_kafka_consumer_lag_seconds{" in text
 
 
-async def test_an_ingest_that_is_told_to_stop_under_load_costs_nobody_an_error(deployment: Deployment) -> None:
+async def test_an_ingest_that_drains_under_load_costs_no_user_an_error(deployment: Deployment) -> None:
     async with await chatting(deployment, 2000) as load:
         for ingest in deployment.ingests:
             await load.progress()

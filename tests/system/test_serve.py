@@ -96,7 +96,7 @@ def test_a_port_that_is_taken_is_refused_in_one_line(server: ServerProcess, tmp_
         (("--host", "192.0.2.1"), "cannot listen on 192.0.2.1:"),
     ],
 )
-def test_what_an_operator_can_mend_is_told_in_one_line_without_a_traceback(
+def test_what_an_operator_can_mend_is_reported_in_one_line_without_a_traceback(
     tmp_path: Path, flags: tuple[str, ...], complaint: str
 ) -> None:
     (tmp_path / "occupied").mkdir()
@@ -110,7 +110,7 @@ def test_what_an_operator_can_mend_is_told_in_one_line_without_a_traceback(
     assert refused.stdout == ""
 
 
-def test_a_refused_start_leaves_no_keys_in_somebody_elses_folder(tmp_path: Path) -> None:
+def test_a_refused_start_leaves_no_keys_in_a_foreign_folder(tmp_path: Path) -> None:
     (tmp_path / "letter.txt").write_text("dear", encoding="utf-8")
     command("serve", "--port", "0", "--internal", "off", "--data", str(tmp_path), cwd=tmp_path)
     assert [each.name for each in tmp_path.iterdir() if each.name != "LOCK"] == ["letter.txt"]
@@ -180,7 +180,9 @@ def _user_add(data: Path, phone: str, *flags: str) -> str:
 
 
 @pytest.mark.parametrize("which", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_drains_clients_are_told_and_the_exit_code_is_0(tmp_path: Path, which: signal.Signals) -> None:
+def test_a_signal_drains_the_server_notifies_clients_and_the_exit_code_is_0(
+    tmp_path: Path, which: signal.Signals
+) -> None:
     with serving(tmp_path / "data") as server:
         alice = User(server, ALICE)
         with alice.connect() as websocket:

@@ -21,7 +21,7 @@ WAVE = 5  # messages of each writer at a time: 300 for one reader, below its war
 
 
 @pytest.mark.timeout(240)
-async def test_a_client_that_stops_reading_is_warned_given_five_seconds_told_and_closed(tmp_path: Path) -> None:
+async def test_a_client_that_stops_reading_is_warned_given_five_seconds_notified_and_closed(tmp_path: Path) -> None:
     """Sixty users write to one, within their bursts; that one has two devices, and one of them stops reading."""
     writers_count, each, text = 60, limits.SEND_BURST_MAX, "x" * 4000
     total = writers_count * each

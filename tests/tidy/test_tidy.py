@@ -155,7 +155,7 @@ def test_a_forgotten_task_is_found(snippet: str) -> None:
         "async def f():\n    async with asyncio.TaskGroup() as group:\n        group.create_task(g())",
     ],
 )
-def test_a_task_somebody_keeps_is_left_alone(snippet: str) -> None:
+def test_a_task_that_is_kept_is_left_alone(snippet: str) -> None:
     assert _lines_of(snippet) == []
 
 

@@ -37,7 +37,7 @@ async def test_a_process_that_is_killed_loses_nothing_and_is_started_again(
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_process_that_stands_still_holds_nobody_up_for_long_and_wakes_up_harmless(
+async def test_a_paused_process_delays_no_user_for_long_and_wakes_up_harmless(
     fault_deployment: FaultDeployment, role: str
 ) -> None:
     async with fault_deployment.under_load(PAUSED[role]) as run:
@@ -51,7 +51,7 @@ async def test_a_process_that_stands_still_holds_nobody_up_for_long_and_wakes_up
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_a_process_that_is_told_to_stop_hands_over_its_work(fault_deployment: FaultDeployment, role: str) -> None:
+async def test_a_process_that_gets_sigterm_hands_over_its_work(fault_deployment: FaultDeployment, role: str) -> None:
     async with fault_deployment.under_load(RESTARTED[role]) as run:
         process = await _at_work(fault_deployment, run, role)
         run.expect_restart(process)

@@ -85,7 +85,7 @@ async def test_what_fanout_pushes_of_an_earlier_talk_is_no_ack_and_no_arrival_of
     await load.check_agreement()
 
 
-async def test_nobody_is_heard_because_of_what_was_said_earlier() -> None:
+async def test_a_late_push_of_an_earlier_message_is_no_progress() -> None:
     load, ada, bob = talk_of({})
     waiting = asyncio.create_task(load.progress())
     await asyncio.sleep(0)
@@ -129,7 +129,7 @@ async def test_an_ack_of_what_was_never_sent_from_here_is_a_fault() -> None:
     assert [fault.partition(":")[0] for fault in ada.faults] == ["an ack that nobody asked for"]
 
 
-async def test_a_message_that_is_told_with_two_places_is_a_fault_whoever_tells_them() -> None:
+async def test_a_message_reported_with_two_places_is_a_fault_whether_by_push_or_ack() -> None:
     said, again = message(TALK, 1), {**message(TALK, 1), "sequence": 2, "message_id": "msg_again"}
     for first, second in ((push, acknowledge), (acknowledge, push), (acknowledge, acknowledge), (push, push)):
         _, ada, _ = talk_of({})

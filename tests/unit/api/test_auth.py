@@ -169,7 +169,7 @@ async def test_a_carrier_that_fails_is_noted_without_the_code_and_the_answer_sta
     assert fields == {"phone": phone_hash(PHONE), "reason": "ServiceUnavailable"}
 
 
-async def test_a_carrier_that_hangs_holds_up_nobody_and_not_the_end_either(
+async def test_a_carrier_that_hangs_delays_neither_the_response_nor_the_shutdown(
     server: RestServer, rest: RestClient
 ) -> None:
     async def never(phone_number: str, code: str) -> None:
@@ -193,7 +193,7 @@ async def test_codes_do_not_pile_up_behind_a_carrier_that_hangs(
     ]
 
 
-async def test_without_a_code_nobody_signs_in(rest: RestClient) -> None:
+async def test_without_a_code_no_user_signs_in(rest: RestClient) -> None:
     assert (await rest.verify("000000")).code == "INVALID_OTP"
 
 
@@ -241,7 +241,7 @@ async def test_R15_five_sessions_per_user_and_the_oldest_goes(server: RestServer
     assert (await rest.refresh(all_tokens[1]["refresh_token"], device(1))).status == 200
 
 
-async def test_R15_a_wrong_code_signs_nobody_out(rest: RestClient) -> None:
+async def test_R15_a_wrong_code_ends_no_session(rest: RestClient) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
     await rest.verify(wrong(await ask_code(rest)))
     assert (await rest("GET", "users/me", token=token)).status == 200
@@ -259,7 +259,7 @@ async def test_R15_a_process_that_dies_after_the_sign_in_leaves_no_sixth_session
     assert sorted(each.device_id for each in server.store.accounts.sessions) == sorted(map(device, range(1, 6)))
 
 
-async def test_R15_a_sign_in_that_fails_signs_nobody_out_of_the_store(server: RestServer, rest: RestClient) -> None:
+async def test_R15_a_sign_in_that_fails_leaves_the_stored_session(server: RestServer, rest: RestClient) -> None:
     old = await rest.sign_in()
     code = await ask_code(rest)
     server.wire.broken["sign_in"] = OutcomeUnknown("lost before it was applied")

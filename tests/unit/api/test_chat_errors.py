@@ -32,7 +32,7 @@ async def test_the_owner_gets_what_an_outsider_is_refused_NOT_A_MEMBER(users: "S
     _expect(await users.ask("eve", "GET", "chats/chat_none"), 404, "NOT_FOUND")
 
 
-async def test_a_member_without_the_role_is_told_which_one_FORBIDDEN(users: "SignedInUsers") -> None:
+async def test_a_member_without_the_role_learns_which_one_is_needed_FORBIDDEN(users: "SignedInUsers") -> None:
     chat_id = await users.group()
     refused = await users.ask("bob", "PATCH", f"chats/{chat_id}", {"name": "Mine"})
     _expect(refused, 403, "FORBIDDEN")
@@ -53,7 +53,7 @@ async def test_the_owner_cannot_leave_INVALID_OPERATION(users: "SignedInUsers") 
     _expect(await users.ask("ann", "POST", f"chats/{chat_id}/leave"), 400, "INVALID_OPERATION")
 
 
-async def test_nobody_joins_twice_ALREADY_A_MEMBER(users: "SignedInUsers") -> None:
+async def test_no_user_joins_twice_ALREADY_A_MEMBER(users: "SignedInUsers") -> None:
     chat_id = await users.group()
     refused = await users.ask("ann", "POST", f"chats/{chat_id}/members", {"user_id": users.ids["bob"]})
     _expect(refused, 409, "ALREADY_A_MEMBER")
@@ -66,7 +66,7 @@ async def test_who_does_not_exist_cannot_be_added_USER_NOT_FOUND(users: "SignedI
     assert refused.details == {"user_ids": ["user_none"]}
 
 
-async def test_what_nobody_wrote_is_not_acknowledged_UNPROCESSABLE_ENTITY(users: "SignedInUsers") -> None:
+async def test_a_sequence_beyond_the_end_is_not_acknowledged_UNPROCESSABLE_ENTITY(users: "SignedInUsers") -> None:
     chat_id = await users.group()
     users.write(chat_id, 1)
     for path in (f"delivery-state/{chat_id}", f"chats/{chat_id}/delivery-state"):

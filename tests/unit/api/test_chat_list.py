@@ -104,7 +104,7 @@ async def test_any_time_with_an_offset_is_understood_however_far_away(harness: D
         assert len(await api.data(ANN, f"GET /chats?updated_since={text}")) == count
 
 
-async def test_a_cursor_of_somebody_elses_list_is_a_bad_request(harness: DurabilityHarness) -> None:
+async def test_a_cursor_of_another_users_list_is_a_bad_request(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     for _ in range(2):
         await api.group(ANN, BOB)

@@ -120,7 +120,9 @@ async def test_with_unknown_members_nothing_is_written_and_they_are_named(harnes
 # --- direct chats -----------------------------------------------------------------------------------------------------
 
 
-async def test_F5_R8_a_pair_has_one_direct_chat_whoever_asks_and_however_often(harness: DurabilityHarness) -> None:
+async def test_F5_R8_a_pair_has_one_direct_chat_whichever_of_the_two_asks_and_however_often(
+    harness: DurabilityHarness,
+) -> None:
     api = ChatApiHarness(harness)
     first = await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB], "name": "x" * 200})
     again = await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [BOB]})
@@ -174,7 +176,7 @@ async def test_a_replayed_key_finds_the_direct_chat_that_was_there_before(harnes
     assert again.data["chat_id"] == chat_id
 
 
-async def test_a_replayed_key_of_a_new_direct_chat_keeps_its_status_and_tells_nobody_again(
+async def test_a_replayed_key_of_a_new_direct_chat_keeps_its_status_and_publishes_no_second_event(
     harness: DurabilityHarness,
 ) -> None:
     api = ChatApiHarness(harness)
@@ -190,7 +192,9 @@ async def test_a_replayed_key_of_a_new_direct_chat_keeps_its_status_and_tells_no
 # --- once per key -----------------------------------------------------------------------------------------------------
 
 
-async def test_F10_a_replayed_creation_shows_the_chat_as_it_is_now_and_is_told_once(harness: DurabilityHarness) -> None:
+async def test_F10_a_replayed_creation_shows_the_chat_as_it_is_now_and_publishes_one_event(
+    harness: DurabilityHarness,
+) -> None:
     api = ChatApiHarness(harness)
     body = {"type": "group", "member_ids": [BOB]}
     first = await api.ask(ANN, "POST /chats", body, key=1)
@@ -204,7 +208,7 @@ async def test_F10_a_replayed_creation_shows_the_chat_as_it_is_now_and_is_told_o
         await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [CID]}, key=1)
 
 
-async def test_without_a_key_or_with_another_one_a_group_is_made_anew(harness: DurabilityHarness) -> None:
+async def test_without_a_key_or_with_another_one_a_second_group_is_made(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     body = {"type": "group", "member_ids": [BOB]}
     replies = [await api.ask(ANN, "POST /chats", body, key=key) for key in (None, None, 1, 2)]

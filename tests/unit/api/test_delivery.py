@@ -86,7 +86,9 @@ async def test_the_state_of_ones_chats_says_how_much_is_pending(harness: Durabil
     assert (states[other]["current_sequence"], states[other]["pending_ack_count"]) == (0, 0)
 
 
-async def test_chats_of_others_and_of_nobody_are_left_out_of_the_state(harness: DurabilityHarness) -> None:
+async def test_chats_of_other_users_and_chats_that_do_not_exist_are_left_out_of_the_state(
+    harness: DurabilityHarness,
+) -> None:
     api = ChatApiHarness(harness)
     theirs, ours = await api.group(ANN, CID), await api.group(ANN, BOB)
     states = await api.data(BOB, f"GET /delivery-state?chat_ids={theirs},{ours},chat_none,,%20,{ours},{CHAT}")
@@ -131,7 +133,9 @@ async def test_all_chats_of_a_busy_user_are_shown(harness: DurabilityHarness) ->
 # --- of a message -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_sender_and_whoever_is_that_far_has_received_a_message(harness: DurabilityHarness) -> None:
+async def test_the_sender_and_every_member_whose_watermark_reaches_it_have_received_a_message(
+    harness: DurabilityHarness,
+) -> None:
     api = ChatApiHarness(harness)
     harness.given_messages(5)  # of Ann
     harness.put_message(6, sender_id=CID)

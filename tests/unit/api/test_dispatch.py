@@ -85,7 +85,7 @@ async def test_the_scheme_of_a_token_may_be_written_in_any_case(rest: RestClient
     assert (await rest("GET", "users/me", headers={"Authorization": f"bearer {token}"})).status == 200
 
 
-async def test_when_nobody_can_tell_whether_a_token_was_revoked_the_door_is_closed(
+async def test_when_it_is_unknown_whether_a_token_was_revoked_the_request_is_refused(
     server: RestServer, rest: RestClient
 ) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
@@ -94,7 +94,9 @@ async def test_when_nobody_can_tell_whether_a_token_was_revoked_the_door_is_clos
     assert (reply.status, reply.code, reply.headers["retry-after"]) == (503, "SERVICE_UNAVAILABLE", "1")
 
 
-async def test_a_foreign_session_id_in_a_token_of_ours_opens_nothing(server: RestServer, rest: RestClient) -> None:
+async def test_a_foreign_session_id_in_a_validly_signed_token_opens_nothing(
+    server: RestServer, rest: RestClient
+) -> None:
     signed_in = await rest.sign_in()
     claims = new_claims(
         user_id=signed_in["user"]["user_id"],
@@ -158,7 +160,7 @@ async def test_two_requests_get_two_ids(rest: RestClient) -> None:
     assert one.headers["x-request-id"] != other.headers["x-request-id"]
 
 
-async def test_answers_with_tokens_are_not_stored_by_anybody(server: RestServer, rest: RestClient) -> None:
+async def test_answers_with_tokens_are_not_stored_by_caches(server: RestServer, rest: RestClient) -> None:
     await rest("POST", "auth/request-otp", {"phone_number": PHONE})
     reply = await rest.verify(await server.delivered_code())
     assert reply.headers["cache-control"] == "no-store"
@@ -199,7 +201,7 @@ async def test_400_validation_error_for_half_a_surrogate_pair(server: RestServer
     assert (reply.status, reply.code, reply.field_error) == (400, "VALIDATION_ERROR", ("name", "INVALID_FORMAT"))
 
 
-async def test_404_not_found_for_a_path_nobody_made(rest: RestClient) -> None:
+async def test_404_not_found_for_a_path_without_a_route(rest: RestClient) -> None:
     reply = await rest("GET", "nothing/here")
     assert (reply.status, reply.code) == (404, "NOT_FOUND")
 
@@ -264,7 +266,7 @@ async def test_500_internal_error_tells_nothing_but_its_request_id(server: RestS
     assert isinstance(failure, ValueError)
 
 
-async def test_500_internal_error_of_the_operators_kind_is_told_too(server: RestServer) -> None:
+async def test_500_internal_error_of_the_operators_kind_is_reported_too(server: RestServer) -> None:
     reply = await server.client([failing(CounterMissing("chat_1"))])("GET", "fails")
     assert (reply.status, reply.headers["retry-after"], len(server.observed.failures)) == (500, "60", 1)
 

@@ -132,7 +132,7 @@ def test_around_a_sequence_stand_its_neighbours(
     simulate(around)
 
 
-async def test_around_takes_25_on_each_side_unless_told_otherwise_and_at_most_50(harness: DurabilityHarness) -> None:
+async def test_around_takes_25_on_each_side_by_default_and_at_most_50(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     harness.given_messages(200)
     assert len((await api.data(BOB, f"{MESSAGES}/around/100"))["messages"]) == 51

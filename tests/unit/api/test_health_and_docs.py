@@ -31,7 +31,7 @@ async def test_ready_when_every_part_is_and_503_with_the_missing_ones_otherwise(
     assert reply.json == {"status": "unready", "checks": {"store": True, "events": False}}
 
 
-async def test_not_ready_when_that_cannot_be_told(server: RestServer) -> None:
+async def test_not_ready_when_readiness_is_unknown(server: RestServer) -> None:
     async def ready() -> Any:
         raise ServiceUnavailable("down")
 

@@ -235,7 +235,7 @@ async def test_an_addition_repeated_with_its_key_is_replayed_as_it_is_now(harnes
         await api.ask(ANN, request, {"user_id": EVE}, key=1)
 
 
-async def test_a_replayed_addition_shows_nobody_who_is_gone_and_nothing_to_who_is_removed(
+async def test_a_replayed_addition_shows_no_removed_member_and_is_refused_to_a_removed_asker(
     harness: DurabilityHarness,
 ) -> None:
     api, request = ChatApiHarness(harness), f"POST /chats/{CHAT}/members"
@@ -263,7 +263,7 @@ async def test_a_change_with_an_unknown_outcome_is_resumed_by_its_key(harness: D
     assert DAN not in harness.store.members(CHAT)
 
 
-async def test_a_key_does_not_turn_somebody_elses_addition_into_ones_own(harness: DurabilityHarness) -> None:
+async def test_a_key_does_not_turn_another_users_addition_into_ones_own(harness: DurabilityHarness) -> None:
     api, request = ChatApiHarness(harness), f"POST /chats/{CHAT}/members"
     with pytest.raises(AlreadyAMember):
         await api.ask(ANN, request, {"user_id": BOB}, key=1)
@@ -324,7 +324,7 @@ async def test_R21_no_event_precedes_its_commit(harness: DurabilityHarness) -> N
     assert seen == [True] * 4
 
 
-async def test_R21_what_was_refused_is_told_to_nobody(harness: DurabilityHarness) -> None:
+async def test_R21_a_refused_change_publishes_no_event(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     for user_id, request in ((CID, f"DELETE /chats/{CHAT}/members/{BOB}"), (ANN, f"POST /chats/{CHAT}/leave")):
         with pytest.raises(SeriatimError):
@@ -332,7 +332,7 @@ async def test_R21_what_was_refused_is_told_to_nobody(harness: DurabilityHarness
     assert harness.membership_events() == []
 
 
-async def test_F11_with_the_event_log_down_an_addition_stands_the_cache_goes_and_the_operator_is_told(
+async def test_F11_with_the_event_log_down_an_addition_is_kept_the_cache_dropped_and_the_failure_reported(
     harness: DurabilityHarness,
 ) -> None:
     api = ChatApiHarness(harness)

@@ -59,7 +59,7 @@ def test_a_number_has_one_way_to_be_written(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "101", "-1", "9" * 30, "9" * 5000])
-def test_a_number_out_of_range_is_told_so(text: str) -> None:
+def test_a_number_out_of_range_is_refused_as_such(text: str) -> None:
     assert refusal(f"limit={text}".encode()) == ("limit", "OUT_OF_RANGE")
 
 

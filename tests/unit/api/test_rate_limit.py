@@ -60,7 +60,7 @@ async def test_requests_that_need_no_token_are_counted_by_address_too(rest: Rest
     assert (await rest("GET", "openapi.json")).status == 200
 
 
-async def test_whoever_is_signed_in_does_not_suffer_from_strangers_at_the_same_address(rest: RestClient) -> None:
+async def test_a_signed_in_user_does_not_suffer_from_strangers_at_the_same_address(rest: RestClient) -> None:
     token = (await rest.sign_in())["tokens"]["access_token"]
     for _ in range(125):
         await rest("GET", "/nowhere")
@@ -120,7 +120,7 @@ async def test_without_counters_reads_pass_and_sign_in_is_closed(server: RestSer
         assert (reply.status, reply.code, reply.headers["retry-after"]) == (503, "SERVICE_UNAVAILABLE", "1")
 
 
-async def test_lifted_limits_refuse_nobody_and_are_still_reported(server: RestServer) -> None:
+async def test_rate_limits_that_are_off_refuse_no_request_and_are_still_reported(server: RestServer) -> None:
     rest = server.client(rate_limits_off=True)
     for _ in range(129):
         await rest("GET", "/nowhere")

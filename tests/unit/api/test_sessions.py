@@ -100,7 +100,7 @@ async def test_R20_also_right_after_the_fast_store_lost_everything(server: RestS
     assert (reply.status, reply.details) == (401, {"reason": "token_revoked"})
 
 
-async def test_the_sockets_of_a_revoked_session_are_told_to_close_and_no_others(
+async def test_the_sockets_of_a_revoked_session_get_a_close_order_and_no_others(
     server: RestServer, rest: RestClient
 ) -> None:
     one, other = await two_devices(rest)
@@ -114,7 +114,7 @@ async def test_the_sockets_of_a_revoked_session_are_told_to_close_and_no_others(
 
 
 @pytest.mark.parametrize("operation", ["connections", "publish"])
-async def test_a_socket_that_cannot_be_told_does_not_keep_the_session_alive(
+async def test_a_socket_that_cannot_be_reached_does_not_keep_the_session_alive(
     server: RestServer, rest: RestClient, operation: str
 ) -> None:
     signed_in = await rest.sign_in()
@@ -134,7 +134,7 @@ async def test_a_revocation_that_failed_half_way_can_be_repeated(server: RestSer
     assert (await rest("DELETE", path, token=token)).status == 404
 
 
-async def test_nobody_ends_the_session_of_somebody_else(rest: RestClient) -> None:
+async def test_no_user_ends_the_session_of_another_user(rest: RestClient) -> None:
     mine = await rest.sign_in()
     theirs = await rest.sign_in(OTHER_PHONE, OTHER_DEVICE)
     reply = await rest("DELETE", f"sessions/{theirs['session']['session_id']}", token=mine["tokens"]["access_token"])
@@ -149,7 +149,7 @@ async def test_one_may_end_the_session_one_is_in(rest: RestClient) -> None:
     assert (await rest("GET", "sessions", token=token)).status == 401
 
 
-async def test_ending_all_sessions_keeps_the_current_one_unless_told_otherwise(rest: RestClient) -> None:
+async def test_ending_all_sessions_keeps_the_current_one_unless_it_is_included(rest: RestClient) -> None:
     one, other = await two_devices(rest)
     token = other["tokens"]["access_token"]
     assert (await rest("DELETE", "sessions", token=token)).data == {"revoked_count": 1}

@@ -56,7 +56,7 @@ async def test_others_see_a_name_but_no_phone_number(rest: RestClient, token: st
     assert list(seen) == ["user_id", "display_name", "created_at"]
 
 
-async def test_404_for_a_user_nobody_is(rest: RestClient, token: str) -> None:
+async def test_404_for_a_user_id_that_does_not_exist(rest: RestClient, token: str) -> None:
     reply = await rest("GET", "users/user_nobody", token=token)
     assert (reply.status, reply.code) == (404, "NOT_FOUND")
 
@@ -75,7 +75,7 @@ async def test_a_lookup_keeps_the_order_and_says_each_number_once(
     assert PHONE not in str(fields)
 
 
-async def test_a_lookup_takes_a_quarter_of_a_second_whoever_is_found(
+async def test_a_lookup_takes_a_quarter_of_a_second_whatever_it_finds(
     server: RestServer, rest: RestClient, token: str
 ) -> None:
     for chance, least_s, most_s in [(0.0, 0.19, 0.24), (0.999, 0.29, 0.4)]:

@@ -59,7 +59,7 @@ def counts(messages: float, *, reads: float, sweeps: float, transactions: float,
     )
 
 
-def test_a_message_is_charged_its_share_of_calls_but_not_of_the_look_for_chats_left_behind() -> None:
+def test_a_message_is_charged_its_share_of_calls_but_not_of_the_sweep_for_chats_left_behind() -> None:
     before = counts(100, reads=40, sweeps=1000, transactions=50)
     after = counts(124, reads=42, sweeps=1032, transactions=52, commands=48)
     found = per_message(before, after, used_s={}, seconds=4.0, resting={})

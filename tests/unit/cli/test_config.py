@@ -28,7 +28,7 @@ def test_fine_settings_are_called_fine() -> None:
     assert f"2 given, {len(all_settings()) - 2} left" in checked.stdout
 
 
-def test_all_mistakes_are_told_at_once_on_stderr_with_exit_code_2() -> None:
+def test_all_mistakes_are_reported_at_once_on_stderr_with_exit_code_2() -> None:
     Path("bad.toml").write_text('hots = "x"', encoding="utf-8")
     checked = _run("config", "check", "--config", "bad.toml", "--port", "x", SERIATIM_ENV="prod")
     assert checked.exit_code == 2

@@ -202,7 +202,7 @@ def test_compacting_frees_what_was_deleted_and_keeps_the_rest(populated: Path) -
     assert "Nothing to free" in run(populated, "compact").stdout
 
 
-def test_a_folder_in_use_is_not_compacted_and_told_why(populated: Path) -> None:
+def test_a_folder_in_use_is_not_compacted_and_the_error_says_why(populated: Path) -> None:
     folder = Folder.open(populated)
     try:
         result = run(populated, "compact")

@@ -97,7 +97,7 @@ async def test_a_lost_counter_is_rebuilt_above_all_that_was_seen_and_the_chat_go
     assert (await populated.send(GROUP, ANN)).sequence == 6
 
 
-async def test_engines_that_are_away_are_named_and_the_exit_code_says_that_nobody_looked(
+async def test_engines_that_are_away_are_named_and_the_exit_code_says_that_nothing_was_read(
     populated: PopulatedSharedStore,
 ) -> None:
     nowhere = {"SERIATIM_STORE": "dynamodb://?endpoint=http://127.0.0.1:1", "SERIATIM_EVENTS": "kafka://127.0.0.1:1"}

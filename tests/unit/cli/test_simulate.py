@@ -108,7 +108,7 @@ def test_a_caught_mutant_exits_with_0_and_says_who_caught_it_and_where(run: Simu
     assert mutant["replay"] == "seriatim simulate --seed 10 --profile store --mutant deadly --trace"
 
 
-def test_a_mutant_that_nobody_notices_exits_with_1_after_its_seeds(run: Simulate) -> None:
+def test_a_mutant_that_no_checker_notices_exits_with_1_after_its_seeds(run: Simulate) -> None:
     result = run("--mutant", "all", "--json")
     mutants = json.loads(result.stdout)["mutants"]
     assert result.exit_code == 1

@@ -49,7 +49,7 @@ def test_a_difference_is_one_object_for_programs(url: str) -> None:
     assert first == {"table": "nowhere_users", "what": "table", "expected": "there", "found": "missing"}
 
 
-def test_a_store_that_cannot_be_reached_is_told_in_one_line() -> None:
+def test_a_store_that_cannot_be_reached_is_reported_in_one_line() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         refused = _run("verify", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}")
@@ -59,13 +59,13 @@ def test_a_store_that_cannot_be_reached_is_told_in_one_line() -> None:
     assert refused.stderr.count("\n") == 1
 
 
-def test_what_is_no_address_is_told_in_one_line() -> None:
+def test_what_is_no_address_is_reported_in_one_line() -> None:
     refused = _run("create", "--url", "http://")
     assert refused.exit_code == 2
     assert "no address of DynamoDB" in refused.stderr
 
 
-def test_f4_a_lost_connection_is_told_and_the_tables_are_made_all_the_same(
+def test_f4_a_lost_connection_is_reported_and_the_tables_are_made_all_the_same(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every first call about a table arrives, and its answer is lost."""

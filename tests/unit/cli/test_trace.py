@@ -98,7 +98,7 @@ def test_a_message_whose_event_is_missing_is_not_published_unless_the_log_forgot
     assert result.exit_code == 1
 
 
-def test_a_tombstone_an_empty_slot_and_a_number_nobody_has_are_told_apart(populated: Path) -> None:
+def test_a_tombstone_an_empty_slot_and_an_unallocated_number_are_distinguished(populated: Path) -> None:
     def change(rows_of: Rows) -> None:
         tombstone = Sealed(chat_id=GROUP, sequence=3, created_at=iso(0))
         rows_of.put(slot(GROUP, 3), rows.encode_slot(tombstone))

@@ -285,7 +285,7 @@ def test_failed_entries_take_room_and_a_resent_one_takes_it_once() -> None:
     assert len(store.outbox()) == limits.CLIENT_OUTBOX_ENTRIES_MAX
 
 
-def test_an_ack_for_another_text_does_not_place_ours_but_fetches_what_the_server_holds() -> None:
+def test_an_ack_for_another_text_does_not_place_the_own_one_but_fetches_what_the_server_holds() -> None:
     store = MemoryClientStore()
     session = ready(store)
     session.send(CHAT, uuid(1), "new words", 0)

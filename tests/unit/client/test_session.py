@@ -61,7 +61,7 @@ def test_no_attempt_is_made_before_the_pause_is_over() -> None:
     assert session.state is ClientState.BACKOFF
 
 
-def test_the_backoff_starts_anew_only_after_ready() -> None:
+def test_the_backoff_starts_again_only_after_ready() -> None:
     session = session_over(MemoryClientStore())
     pauses(session, 4)
     greet(session, 100)

@@ -230,7 +230,7 @@ def test_of_two_syncs_at_once_the_later_one_decides() -> None:
     assert (cursor.phase, cursor.delivered) == (CursorPhase.LIVE, 60)
 
 
-def test_a_client_that_steps_back_is_owed_every_page_up_to_what_it_was_sent_before() -> None:
+def test_a_client_that_syncs_from_earlier_is_owed_every_page_up_to_what_it_was_sent_before() -> None:
     cursor = live(40)
     cursor.page_sent(cursor.sync_started(10), 20, has_more=True)
     assert (cursor.phase, cursor.delivered) == (CursorPhase.SYNCING, 20)

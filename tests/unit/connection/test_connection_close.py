@@ -180,7 +180,7 @@ async def test_a_twin_that_connects_elsewhere_does_not_forbid_a_draining_client_
     assert all(frame.reconnect_allowed for frame in socket.frames if isinstance(frame, ConnectionClosing))
 
 
-async def test_a_drain_that_meets_nobody_ends_at_once(harness: GatewayHarness) -> None:
+async def test_a_drain_without_connections_ends_at_once(harness: GatewayHarness) -> None:
     started = harness.clock.monotonic()
     await harness.gateway.drain()
     assert harness.clock.monotonic() == started

@@ -81,7 +81,7 @@ async def test_a_thousand_gaps_share_one_timer(monkeypatch: pytest.MonkeyPatch) 
     assert len(timers) == 1
 
 
-async def test_the_timer_is_set_again_for_who_came_later_and_not_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_timer_is_set_again_for_later_waiters_and_not_without_any(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
     timers = count_timers(watch.gap_timer, monkeypatch)
     watch.wait("a")
@@ -132,7 +132,7 @@ async def test_close_while_gaps_are_looked_at_spares_the_others() -> None:
     assert watch.looks == []
 
 
-async def test_a_look_that_fails_is_reported_and_hurts_nobody_else() -> None:
+async def test_a_check_that_fails_is_reported_and_hinders_no_other_check() -> None:
     reports: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context["exception"]))
     watch, bug = Watch(), ZeroDivisionError()

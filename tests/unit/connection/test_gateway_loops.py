@@ -28,7 +28,7 @@ async def test_h9_after_a_wipe_every_connection_is_registered_again_within_one_h
     assert list(harness.directory.registered) == [one.connection_id, other.connection_id]
 
 
-async def test_a_failed_refresh_closes_nobody_and_the_next_one_heals(harness: GatewayHarness) -> None:
+async def test_a_failed_refresh_closes_no_connection_and_the_next_one_heals(harness: GatewayHarness) -> None:
     connection, socket = await harness.connect()
     harness.directory.registered.clear()
     harness.directory.failure = OutcomeUnknown("away")
@@ -121,7 +121,7 @@ async def test_a_probe_that_finds_nothing_missing_reads_nothing(harness: Gateway
     assert harness.durability.reads == []
 
 
-async def test_a_chat_nobody_is_connected_to_is_not_probed(harness: GatewayHarness) -> None:
+async def test_a_chat_without_connections_is_not_probed(harness: GatewayHarness) -> None:
     connection, _ = await harness.synced([1])
     connection.lost()
     await asyncio.sleep(120)

@@ -305,7 +305,7 @@ async def test_a_directory_that_does_not_answer_is_503() -> None:
 
 
 @on_real_loops
-async def test_when_nobody_can_tell_whether_a_token_was_revoked_it_is_503() -> None:
+async def test_when_it_is_unknown_whether_a_token_was_revoked_it_is_503() -> None:
     async with listener_harness() as harness:
         harness.authenticator.fails = True
         assert refusal(await harness.upgrade()) == (503, "service_unavailable")

@@ -51,7 +51,7 @@ async def test_pipelined_requests_are_served_one_at_a_time_and_in_order() -> Non
 
 
 @on_real_loops
-async def test_the_application_is_told_everything_about_the_request() -> None:
+async def test_the_scope_has_everything_about_the_request() -> None:
     scopes: list[Scope] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,7 +132,7 @@ async def test_204_has_no_body_and_no_length() -> None:
 
 
 @on_real_loops
-async def test_who_asks_to_close_is_told_so_and_closed() -> None:
+async def test_a_client_that_asks_to_close_gets_connection_close_and_is_closed() -> None:
     async with listener_harness() as harness:
         peer = await harness.dial()
         peer.send(b"GET /hi HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n" + GET)
@@ -158,7 +158,7 @@ async def test_a_client_that_has_no_more_to_say_still_gets_its_answer_and_then_t
 
 
 @on_real_loops
-async def test_a_body_is_invited_only_when_somebody_wants_to_read_it() -> None:
+async def test_a_body_is_invited_only_when_the_application_wants_to_read_it() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/no":
             await answer(send, 403, b"no")
@@ -262,7 +262,7 @@ async def test_the_application_hears_of_a_client_that_went_away() -> None:
 
 
 @on_real_loops
-async def test_a_bug_of_the_application_is_500_in_the_shape_of_rest_and_told_once() -> None:
+async def test_a_bug_of_the_application_is_500_in_the_shape_of_rest_and_reported_once() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         raise KeyError("secret")
 

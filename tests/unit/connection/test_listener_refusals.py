@@ -227,7 +227,7 @@ async def test_one_connection_too_many_is_503(monkeypatch: pytest.MonkeyPatch) -
 
 
 @on_real_loops
-async def test_while_draining_http_is_served_and_told_to_go_elsewhere() -> None:
+async def test_while_draining_http_is_served_with_connection_close() -> None:
     async with listener_harness() as harness:
         await harness.listener.drain()
         got = await harness.ask(GET)

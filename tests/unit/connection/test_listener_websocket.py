@@ -132,7 +132,7 @@ async def test_our_pings_are_heard_and_their_answers_keep_the_connection(monkeyp
 
 
 @on_real_loops
-async def test_a_peer_that_answers_no_ping_is_told_so_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_answers_no_ping_is_notified_and_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "PING_INTERVAL_S", 0.05)
     monkeypatch.setattr(limits, "PONG_TIMEOUT_S", 0.05)
     monkeypatch.setattr(limits, "CLOSE_WAIT_S", 0.05)
@@ -221,7 +221,7 @@ async def test_a_violation_of_the_protocol_closes_1002(broken: bytes) -> None:
 
 
 @on_real_loops
-async def test_a_bug_met_by_one_frame_closes_1011_and_nobody_else() -> None:
+async def test_a_bug_met_by_one_frame_closes_its_connection_alone_with_1011() -> None:
     async with (
         listener_harness() as harness,
         harness.client() as bystander,

@@ -64,7 +64,7 @@ async def test_s29_a_flood_is_closed_after_its_error(harness: GatewayHarness) ->
     assert socket.codes == ["RATE_LIMITED"] * 201
 
 
-async def test_s30_the_101st_request_in_progress_is_told_to_come_back(harness: GatewayHarness) -> None:
+async def test_s30_the_101st_request_in_progress_is_asked_to_retry_later(harness: GatewayHarness) -> None:
     connection, socket = await harness.connect()
     harness.durability.gate.clear()
     await ask(connection, *[a_sync(0) for _ in range(101)])
@@ -94,7 +94,7 @@ async def test_s30_a_place_is_free_again_once_the_answer_left(harness: GatewayHa
     assert len(socket.batches) == asked + 1
 
 
-async def test_answers_nobody_reads_are_bounded(harness: GatewayHarness) -> None:
+async def test_answers_that_the_client_does_not_read_are_bounded(harness: GatewayHarness) -> None:
     connection, socket = await harness.connect()
     socket.room = False
     harness.durability.gate.clear()
@@ -290,7 +290,7 @@ async def test_an_ack_is_not_repeated_for_ever(harness: GatewayHarness) -> None:
     assert len([each for each in harness.durability.acks if each == (CHAT, 2)]) == limits.ACK_TRIES_MAX
 
 
-async def test_only_a_non_member_is_told_that_an_ack_failed(harness: GatewayHarness) -> None:
+async def test_only_a_non_member_gets_an_error_for_an_ack_that_failed(harness: GatewayHarness) -> None:
     connection, socket = await harness.synced([1, 2, 3])
     harness.durability.failures = [NotAMember("gone")]
     await ask(connection, an_ack(3))

@@ -25,7 +25,7 @@ def test_an_idle_connection_saves_up_no_more_than_one_burst() -> None:
     assert passed.count(True) == 20
 
 
-def test_a_limited_client_is_told_to_wait_at_least_a_second() -> None:
+def test_a_limited_client_is_asked_to_wait_at_least_a_second() -> None:
     rate = SendRate(now=0.0)
     limited = [rate.take(0.0) for _ in range(21)][-1]
     assert limited is not None

@@ -102,7 +102,7 @@ async def test_every_connection_is_asked_about_again_and_again_and_never_later_t
     await watch.end()
 
 
-async def test_when_nobody_can_tell_the_connection_stays_and_is_asked_about_next_time(harness: GatewayHarness) -> None:
+async def test_when_a_recheck_fails_the_connection_stays_and_is_rechecked_next_time(harness: GatewayHarness) -> None:
     watch = Watch(harness)
     _, socket = await watch.join("sess_1")
     watch.registrar.away = True
@@ -126,7 +126,7 @@ async def test_a_crowd_is_asked_about_a_few_at_a_time(harness: GatewayHarness) -
     await watch.end()
 
 
-async def test_nobody_asks_about_a_connection_that_ended(harness: GatewayHarness) -> None:
+async def test_a_connection_that_ended_is_not_rechecked(harness: GatewayHarness) -> None:
     watch = Watch(harness)
     connection, _ = await watch.join("sess_1")
     connection.lost()

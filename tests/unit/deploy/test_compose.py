@@ -30,13 +30,13 @@ def test_every_role_is_a_service_beside_its_engines_and_two_tools() -> None:
 
 
 @pytest.mark.parametrize("role", ALL_ROLES)
-def test_a_role_finds_nothing_wrong_with_what_it_is_told(role: str) -> None:
+def test_a_role_finds_nothing_wrong_with_its_settings(role: str) -> None:
     checked = config_check(role, SERVICES[role]["environment"])
     assert (checked.exit_code, checked.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("role", ALL_ROLES)
-def test_a_role_is_told_what_its_command_takes_and_of_no_engine_that_it_does_not_use(role: str) -> None:
+def test_a_role_gets_only_settings_of_its_command_and_only_engines_that_it_uses(role: str) -> None:
     environ = SERVICES[role]["environment"]
     assert [name for name in environ if name not in flags(role)] == []
     engines = [name for name in ENGINE_USERS if f"SERIATIM_{name.upper()}" in environ]
@@ -81,7 +81,7 @@ def test_only_rest_and_gateways_are_reached_from_outside_and_only_from_this_mach
         assert port.endswith(f":{SERVICES[name]['environment']['SERIATIM_PORT']}")
 
 
-def test_gateways_and_rest_look_for_ingest_where_it_listens() -> None:
+def test_gateways_and_rest_dial_ingest_where_it_listens() -> None:
     listens = address(SERVICES["ingest"]["environment"]["SERIATIM_RPC"])
     for role in ("gateway", "api"):
         place = address(SERVICES[role]["environment"]["SERIATIM_INGEST"].removeprefix(DNS))
@@ -102,7 +102,7 @@ def test_engines_are_of_the_versions_that_the_tests_run_on() -> None:
     assert SERVICES["dynamodb"]["image"] == f"amazon/dynamodb-local:{jar.rpartition(':')[2]}"
 
 
-def test_the_broker_is_set_as_ours_in_tests_and_as_topics_verify_wants_it() -> None:
+def test_the_broker_is_set_as_the_one_of_the_tests_and_as_topics_verify_wants_it() -> None:
     environ = {
         name.removeprefix("KAFKA_").replace("_", ".").lower(): value
         for name, value in SERVICES["kafka"]["environment"].items()
@@ -141,7 +141,7 @@ def test_the_image_asks_for_readiness_where_a_role_answers(role: str) -> None:
     assert f"http://127.0.0.1:{internal.port}/health/ready" in DOCKERFILE
 
 
-def test_the_image_runs_pinned_packages_as_nobody_of_importance() -> None:
+def test_the_image_runs_pinned_packages_as_an_unprivileged_user() -> None:
     assert re.search(r"^USER 10001:10001$", DOCKERFILE, re.MULTILINE)
     assert "PIP_CONSTRAINT=/src/requirements/dev.txt" in DOCKERFILE
     assert "'.[server,dynamodb,kafka,redis,rpc]'" in DOCKERFILE

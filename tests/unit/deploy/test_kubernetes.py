@@ -57,7 +57,7 @@ def test_every_file_is_in_the_kustomization() -> None:
 
 
 @pytest.mark.parametrize("role", ALL_ROLES)
-def test_a_role_finds_nothing_wrong_with_what_it_is_told_once_it_is_decided_how_codes_travel(role: str) -> None:
+def test_a_role_finds_nothing_wrong_with_its_settings_once_it_is_decided_how_codes_travel(role: str) -> None:
     environ = {**environment(WORKLOADS[role]), "SERIATIM_OTP_LOG_IN_PROD": "true"}
     checked = config_check(role, environ)
     assert (checked.exit_code, checked.stderr) == (0, "")
@@ -70,7 +70,7 @@ def test_as_it_is_committed_rest_refuses_to_print_codes() -> None:
 
 
 @pytest.mark.parametrize("role", ALL_ROLES)
-def test_a_role_is_told_what_its_command_takes_and_of_no_engine_that_it_does_not_use(role: str) -> None:
+def test_a_role_gets_only_settings_of_its_command_and_only_engines_that_it_uses(role: str) -> None:
     environ = environment(WORKLOADS[role])
     assert [name for name in environ if name not in flags(role)] == []
     engines = [name for name in ENGINE_USERS if f"SERIATIM_{name.upper()}" in environ]
@@ -134,7 +134,7 @@ def test_a_pod_has_more_time_to_end_than_it_takes(role: str) -> None:
 
 
 @pytest.mark.parametrize("name", [*WORKLOADS, *JOBS])
-def test_a_pod_is_nobody_of_importance_and_gets_no_variables_but_ours(name: str) -> None:
+def test_a_pod_runs_without_privileges_and_gets_no_variables_but_the_settings(name: str) -> None:
     workload = {**WORKLOADS, **JOBS}[name]
     spec, inner = pod(workload), container(workload)["securityContext"]
     assert spec["enableServiceLinks"] is False

@@ -161,7 +161,7 @@ def test_fanout_and_the_checker_are_allowed_to_read_and_nothing_else(name: str) 
 
 
 @pytest.mark.parametrize("name", GRANTS)
-def test_nobody_may_delete_a_counter_or_a_message_or_use_a_table_that_is_not_ours(name: str) -> None:
+def test_no_role_may_delete_a_counter_or_a_message_or_use_a_foreign_table(name: str) -> None:
     for action in ("DeleteItem", "BatchWriteItem", "PartiQLDelete", "DeleteTable"):
         assert not allows(policy(name), action, "chat_counters")
         assert not allows(policy(name), action, "messages")

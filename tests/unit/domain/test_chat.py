@@ -67,7 +67,7 @@ def test_who_may_remove_whom(caller: Role, target: Role | None, answer: Answer) 
 
 
 @pytest.mark.parametrize("caller", Role)
-def test_nobody_removes_themselves_whatever_their_role(caller: Role) -> None:
+def test_no_member_removes_themselves_whatever_their_role(caller: Role) -> None:
     assert _answer(lambda: check_may_remove("user_1", caller, "user_1", caller)) is InvalidOperation
 
 
@@ -93,7 +93,7 @@ def test_only_the_owner_changes_roles(caller: Role, target: Role | None, role: R
 
 
 @pytest.mark.parametrize("caller", Role)
-def test_nobody_changes_their_own_role(caller: Role) -> None:
+def test_no_member_changes_their_own_role(caller: Role) -> None:
     assert _answer(lambda: check_may_change_role("user_1", caller, "user_1", caller, MEMBER)) is InvalidOperation
 
 

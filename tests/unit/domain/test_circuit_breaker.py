@@ -197,7 +197,7 @@ def test_s28_for_any_history_it_decides_as_the_record_says(history: list[tuple[i
 
 
 @given(HISTORIES)
-def test_whoever_waits_as_told_and_asks_alone_is_admitted(history: list[tuple[int, str]]) -> None:
+def test_a_caller_that_waits_as_long_as_asked_and_asks_alone_is_admitted(history: list[tuple[int, str]]) -> None:
     breaker, now = CircuitBreaker(), 0.0
     for later, event in history:
         now += later

@@ -119,7 +119,7 @@ def test_each_schema_is_a_valid_schema_that_names_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_s37_everything_we_write_is_valid_and_described_in_full(event: Json) -> None:
+def test_s37_every_event_is_valid_and_described_in_full(event: Json) -> None:
     VALIDATOR.validate(event)
     payload = SCHEMAS[PAYLOADS[event["event_type"]]]
     assert set(event) == set(SCHEMAS[ENVELOPE]["properties"]) - {"$schema"}

@@ -56,7 +56,7 @@ def test_every_golden_event_is_valid_for_old_and_for_new_readers(name: str) -> N
 
 
 @pytest.mark.parametrize("event", EVENTS)
-def test_s37_whatever_we_write_today_is_valid_for_old_readers(event: Json) -> None:
+def test_s37_every_event_of_today_is_valid_for_old_readers(event: Json) -> None:
     OLD_READER.validate(event)
 
 

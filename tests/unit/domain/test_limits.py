@@ -36,7 +36,7 @@ def test_a_store_call_ends_within_the_lease_of_its_slot() -> None:
     assert limits.STORE_TIMEOUT_S < limits.SLOT_LEASE_S
 
 
-def test_whoever_waits_for_a_send_outlives_what_the_send_waits_for() -> None:
+def test_the_deadline_of_a_send_is_longer_than_what_the_send_waits_for() -> None:
     assert limits.PUBLISH_TIMEOUT_S < limits.PERSIST_DEADLINE_S < limits.BREAKER_PROBE_S
     assert limits.SEAL_AFTER_S < limits.PERSIST_DEADLINE_S
 

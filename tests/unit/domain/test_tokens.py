@@ -49,7 +49,7 @@ def test_a_new_token_says_what_the_specification_asks_for() -> None:
         msgspec.structs.replace(CLAIMS, jti="x" * 65),
     ],
 )
-def test_a_token_of_or_for_somebody_else_or_without_ids_is_invalid(claims: Claims) -> None:
+def test_a_token_with_a_foreign_issuer_or_audience_or_without_ids_is_invalid(claims: Claims) -> None:
     assert _refusal(claims, NOW) == "token_invalid"
 
 
@@ -63,7 +63,7 @@ def test_a_token_expires_at_its_second_without_leeway() -> None:
     assert _refusal(CLAIMS, NOW + 3600) == "token_expired"
 
 
-def test_an_expired_token_of_somebody_else_is_invalid_rather_than_expired() -> None:
+def test_an_expired_token_of_a_foreign_issuer_is_invalid_rather_than_expired() -> None:
     assert _refusal(msgspec.structs.replace(CLAIMS, iss="somebody-else"), NOW + 9999) == "token_invalid"
 
 

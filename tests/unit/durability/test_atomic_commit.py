@@ -1,4 +1,4 @@
-"""The short way: everything that comes while the store is busy is one step, and keeps every promise of the long way."""
+"""Atomic commits: drafts that arrive while the store is busy are one transaction that keeps a pipeline's promises."""
 
 import asyncio
 
@@ -21,16 +21,16 @@ OTHER = "chat_2"
 DAYS_S = 86_400.0
 
 
-def express(harness: DurabilityHarness) -> Node:
+def atomic_node(harness: DurabilityHarness) -> Node:
     harness.add_chat(OTHER)
     return harness.node(atomic_store=True)
 
 
-# --- one step ---------------------------------------------------------------------------------------------------------
+# --- one transaction --------------------------------------------------------------------------------------------------
 
 
-async def test_drafts_of_all_chats_that_come_together_are_one_step(harness: DurabilityHarness) -> None:
-    node = express(harness)
+async def test_drafts_of_all_chats_that_arrive_together_are_one_transaction(harness: DurabilityHarness) -> None:
+    node = atomic_node(harness)
     answers = [node.submit(draft(number, chat_id=(CHAT, OTHER)[number % 2])) for number in range(6)]
     receipts = [each for each in await asyncio.gather(*answers) if isinstance(each, Receipt)]
     assert [each.sequence for each in receipts] == [1, 1, 2, 2, 3, 3]
@@ -38,10 +38,10 @@ async def test_drafts_of_all_chats_that_come_together_are_one_step(harness: Dura
     assert node.recorded.counted == {"allocated": 6, "persisted": 6, "published": 6, "answered": 6}
 
 
-async def test_what_comes_after_a_step_was_decided_is_the_next_one_and_need_not_wait_for_its_answer(
+async def test_a_draft_after_the_batch_was_judged_is_in_the_next_one_and_need_not_wait_for_its_answer(
     harness: DurabilityHarness,
 ) -> None:
-    node = express(harness)
+    node = atomic_node(harness)
     node.wire.on("transaction", CallOutcome(response_s=1.0))
     slow = node.submit(draft(1))
     await asyncio.sleep(0.1)
@@ -56,7 +56,7 @@ async def test_message_event_and_counter_row_say_the_same(harness: DurabilityHar
     harness.set_counter(CHAT, 3, published=3)
     harness.store.put_counter(CHAT, msgspec.structs.replace(harness.counter(), dirty_at_ms=1))
     harness.remove(CID)
-    node = express(harness)
+    node = atomic_node(harness)
     first, second = await asyncio.gather(node.submit(draft(1)), node.submit(draft(2, sender_id=BOB)))
     assert isinstance(first, Receipt)
     assert isinstance(second, Receipt)
@@ -67,16 +67,16 @@ async def test_message_event_and_counter_row_say_the_same(harness: DurabilityHar
     )
 
 
-async def test_where_nobody_knows_the_message_before_none_is_named(harness: DurabilityHarness) -> None:
+async def test_where_the_message_before_is_unknown_none_is_named(harness: DurabilityHarness) -> None:
     harness.given_messages(2)
     harness.store.put_counter(CHAT, msgspec.structs.replace(harness.counter(), published_message=None))
-    assert (await express(harness).stored(draft(1))).prev_sequence is None
+    assert (await atomic_node(harness).stored(draft(1))).prev_sequence is None
     assert [each.prev_sequence for each in harness.events()] == [None]
     assert harness.counter().published_message == 3
 
 
 async def test_the_time_of_a_message_never_runs_backwards(harness: DurabilityHarness) -> None:
-    node = express(harness)
+    node = atomic_node(harness)
     node.clock.skew_s = 60.0
     first = await node.stored(draft(1))
     node.clock.skew_s = 0.0
@@ -86,10 +86,10 @@ async def test_the_time_of_a_message_never_runs_backwards(harness: DurabilityHar
 # --- keys and members -------------------------------------------------------------------------------------------------
 
 
-async def test_of_two_drafts_with_one_id_in_one_step_one_is_stored_and_both_are_told_so(
+async def test_of_drafts_with_one_id_in_one_transaction_one_is_stored_and_all_get_its_receipt(
     harness: DurabilityHarness,
 ) -> None:
-    node = express(harness)
+    node = atomic_node(harness)
     answers = await asyncio.gather(*(node.submit(draft(1, text)) for text in ("first", "first", "second")))
     receipts = [each for each in answers if isinstance(each, Receipt)]
     assert [(each.sequence, each.deduplicated, each.content_differs) for each in receipts] == [
@@ -101,15 +101,15 @@ async def test_of_two_drafts_with_one_id_in_one_step_one_is_stored_and_both_are_
 
 
 async def test_a_retry_after_a_lost_answer_finds_the_message(harness: DurabilityHarness) -> None:
-    node = express(harness)
+    node = atomic_node(harness)
     node.wire.on("transaction", LOST_RESPONSE)
     assert isinstance(await node.failed(draft(1)), OutcomeUnknown)
     receipt = await node.stored(draft(1))
     assert (receipt.sequence, receipt.deduplicated, harness.published()) == (1, True, [1])
 
 
-async def test_a_step_that_came_to_nothing_left_nothing(harness: DurabilityHarness) -> None:
-    node = express(harness)
+async def test_a_transaction_that_failed_left_nothing(harness: DurabilityHarness) -> None:
+    node = atomic_node(harness)
     node.wire.cuts.append(0)
     assert isinstance(await node.failed(draft(1)), OutcomeUnknown)
     assert (harness.slots(), harness.published(), harness.counter().allocated) == ({}, [], 0)
@@ -119,13 +119,13 @@ async def test_a_step_that_came_to_nothing_left_nothing(harness: DurabilityHarne
 async def test_an_expired_key_is_absent_and_makes_room_for_the_new_one(harness: DurabilityHarness) -> None:
     harness.given_messages(1)
     harness.put_key(draft(1), harness.messages()[0], expires_in_s=0)
-    node = express(harness)
+    node = atomic_node(harness)
     assert (await node.stored(draft(1))).sequence == 2
     assert harness.store.keys[CHAT, draft(1).client_message_id].sequence == 2
 
 
 async def test_a_clock_that_was_wrong_for_a_moment_expires_no_key(harness: DurabilityHarness) -> None:
-    node = express(harness)
+    node = atomic_node(harness)
     await node.stored(draft(1))
     node.clock.skew_s = 30 * DAYS_S
     await node.stored(draft(2))
@@ -133,8 +133,8 @@ async def test_a_clock_that_was_wrong_for_a_moment_expires_no_key(harness: Durab
     assert (await node.stored(draft(1))).sequence == 1
 
 
-async def test_a_key_answers_its_own_sender_even_a_removed_one_and_nobody_else(harness: DurabilityHarness) -> None:
-    node = express(harness)
+async def test_a_key_answers_its_own_sender_even_a_removed_one_and_no_other_user(harness: DurabilityHarness) -> None:
+    node = atomic_node(harness)
     await node.stored(draft(1, sender_id=BOB))
     harness.remove(BOB)
     answers = await asyncio.gather(*(node.submit(draft(1, sender_id=user)) for user in (BOB, ANN, EVE)))
@@ -142,8 +142,8 @@ async def test_a_key_answers_its_own_sender_even_a_removed_one_and_nobody_else(h
     assert harness.published() == [1]
 
 
-async def test_who_is_removed_before_the_step_is_decided_is_refused(harness: DurabilityHarness) -> None:
-    node = express(harness)
+async def test_a_sender_who_is_removed_before_the_batch_is_judged_is_refused(harness: DurabilityHarness) -> None:
+    node = atomic_node(harness)
     node.wire.on("transaction", with_before(lambda: harness.remove(BOB)))
     refused, stored = await asyncio.gather(node.submit(draft(1, sender_id=BOB)), node.submit(draft(2)))
     assert isinstance(refused, NotAMember)
@@ -151,17 +151,19 @@ async def test_who_is_removed_before_the_step_is_decided_is_refused(harness: Dur
     assert (stored.sequence, harness.contents()) == (1, ["text 2"])
 
 
-# --- the long way -----------------------------------------------------------------------------------------------------
+# --- the pipeline -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_chat_with_something_unpublished_goes_the_long_way_and_comes_back(harness: DurabilityHarness) -> None:
-    node = express(harness)
+async def test_a_chat_with_something_unpublished_uses_the_pipeline_and_later_atomic_commits_again(
+    harness: DurabilityHarness,
+) -> None:
+    node = atomic_node(harness)
     harness.put_message(1, age_s=9)
     harness.set_counter(CHAT, 1, published=0)
     answers = [node.submit(draft(number)) for number in (1, 2)]
     other = await node.stored(draft(9, chat_id=OTHER))
     assert (other.sequence, node.ingest.active_chats) == (1, [CHAT])
-    answers.append(node.submit(draft(3)))  # follows the others, though a step would be faster
+    answers.append(node.submit(draft(3)))  # follows the others, though an atomic commit would be faster
     receipts = [each for each in await asyncio.gather(*answers) if isinstance(each, Receipt)]
     assert [each.sequence for each in receipts] == [2, 3, 4]
     assert (node.wire.count("transaction"), harness.published()) == (1, [1, 2, 3, 4])
@@ -171,7 +173,7 @@ async def test_a_chat_with_something_unpublished_goes_the_long_way_and_comes_bac
 
 
 async def test_a_chat_without_its_counter_halts_and_the_others_do_not(harness: DurabilityHarness) -> None:
-    node = express(harness)
+    node = atomic_node(harness)
     harness.store.lose_counter(CHAT)
     halted, other = await asyncio.gather(node.submit(draft(1)), node.submit(draft(2, chat_id=OTHER)))
     assert isinstance(halted, CounterMissing)
@@ -180,17 +182,17 @@ async def test_a_chat_without_its_counter_halts_and_the_others_do_not(harness: D
 
 
 async def test_nothing_is_written_over_where_a_counter_is_below_its_slots(harness: DurabilityHarness) -> None:
-    node = express(harness)
+    node = atomic_node(harness)
     harness.put_message(1, content="acknowledged long ago")
     receipt = await node.stored(draft(1))
     assert (receipt.sequence, harness.contents()) == (2, ["acknowledged long ago", "text 1"])
     assert node.recorded.collisions == [1]
 
 
-async def test_who_went_the_long_way_dies_with_the_process_and_the_next_one_finds_what_was_left(
+async def test_a_pipeline_dies_with_the_process_and_the_next_one_finds_what_was_left(
     harness: DurabilityHarness,
 ) -> None:
-    node = express(harness)
+    node = atomic_node(harness)
     harness.put_message(1, age_s=9)
     harness.set_counter(CHAT, 1, published=0)
     node.wire.on("lookup", late(0.5))
@@ -203,8 +205,8 @@ async def test_who_went_the_long_way_dies_with_the_process_and_the_next_one_find
     assert harness.published() == [1, 2]
 
 
-async def test_where_no_further_chat_can_go_the_long_way_the_others_go_on(harness: DurabilityHarness) -> None:
-    node = express(harness)
+async def test_where_no_further_chat_can_have_a_pipeline_the_others_go_on(harness: DurabilityHarness) -> None:
+    node = atomic_node(harness)
     harness.store.lose_counter(CHAT)
     most, limits.PIPELINES_MAX = limits.PIPELINES_MAX, 0
     try:

@@ -115,7 +115,7 @@ async def test_b2_a_queue_that_ran_out_of_time_is_server_busy_and_says_nothing_a
     assert isinstance(await node.submit(draft(1, chat_id=OTHER)), Receipt)
 
 
-async def test_b2_one_chat_alone_whose_calls_fail_does_not_shut_the_door_for_another(
+async def test_b2_one_chat_alone_whose_calls_fail_does_not_open_the_breaker_for_another(
     harness: DurabilityHarness,
 ) -> None:
     """Its part of the store may be the only one that is bad. When another chat fails too, it is the store."""

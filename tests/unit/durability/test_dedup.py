@@ -74,7 +74,7 @@ def test_a_taken_key_settles_only_the_draft_at_its_index() -> None:
     assert (outcome.lost_slots, outcome.collisions) == ((), ())
 
 
-def test_a_taken_slot_settles_nobody_and_loses_the_slot_at_its_index() -> None:
+def test_a_taken_slot_settles_no_draft_and_loses_the_slot_at_its_index() -> None:
     outcome = _cancelled([draft(1), draft(2)], SlotTaken(1, _tombstone(11)))
     assert outcome == CancellationOutcome({}, (11,), ())
 
@@ -85,7 +85,7 @@ def test_a_slot_taken_by_a_message_is_a_collision() -> None:
     assert outcome == CancellationOutcome({}, (11,), (foreign,))
 
 
-def test_a_removed_sender_loses_every_draft_and_nobody_else_does() -> None:
+def test_a_removed_sender_loses_every_draft_and_no_other_sender_does() -> None:
     given = [draft(1, sender_id=BOB), draft(2, sender_id=ANN), draft(3, sender_id=BOB)]
     outcome = _cancelled(given, SenderGone(BOB))
     assert list(outcome.settled) == [0, 2]

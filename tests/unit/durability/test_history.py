@@ -115,7 +115,7 @@ async def test_a_member_closes_an_old_hole_and_reads_beyond(harness: DurabilityH
     assert (_numbers(page), harness.tombstones()) == ([3, 1], [2])
 
 
-async def test_a_long_stretch_that_nobody_published_is_walked_to_its_end(harness: DurabilityHarness) -> None:
+async def test_a_long_unpublished_stretch_is_walked_to_its_end(harness: DurabilityHarness) -> None:
     for sequence in range(1, 1201):
         harness.put_message(sequence)
     harness.set_counter(CHAT, 1200, published=0)
@@ -209,7 +209,7 @@ async def test_an_outsider_is_refused_and_causes_no_write(harness: DurabilityHar
     assert node.wire.calls == ["role"]
 
 
-async def test_a_chat_that_does_not_exist_looks_like_one_without_us(harness: DurabilityHarness) -> None:
+async def test_a_chat_that_does_not_exist_looks_like_one_that_the_reader_is_not_in(harness: DurabilityHarness) -> None:
     harness.given_messages(1)
     node = harness.node()
     with pytest.raises(NotAMember) as missing:

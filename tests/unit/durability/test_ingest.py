@@ -16,7 +16,9 @@ from tests.support.durability_harness import CHAT, EVE, DurabilityHarness, draft
 from tests.support.scripted_wire import LOST_REQUEST, UNAVAILABLE
 
 
-async def test_a_failing_event_log_shuts_the_door_before_more_piles_up_unpublished(harness: DurabilityHarness) -> None:
+async def test_a_failing_event_log_opens_its_breaker_before_more_piles_up_unpublished(
+    harness: DurabilityHarness,
+) -> None:
     harness.add_chat("chat_2")
     node = harness.node()
     node.events_wire.always("append", UNAVAILABLE)
@@ -31,7 +33,7 @@ async def test_a_failing_event_log_shuts_the_door_before_more_piles_up_unpublish
     assert len(node.wire.calls) == asked
 
 
-async def test_once_the_event_log_works_again_one_probe_opens_the_door(harness: DurabilityHarness) -> None:
+async def test_once_the_event_log_works_again_one_probe_closes_the_breaker(harness: DurabilityHarness) -> None:
     node = harness.node()
     node.events_wire.always("append", UNAVAILABLE)
     for number in range(limits.BREAKER_FAILURES_MAX):
@@ -43,7 +45,7 @@ async def test_once_the_event_log_works_again_one_probe_opens_the_door(harness: 
     assert harness.first_published() == list(range(1, limits.BREAKER_FAILURES_MAX + 3))
 
 
-async def test_an_outsider_cannot_keep_the_door_shut(harness: DurabilityHarness) -> None:
+async def test_an_outsider_cannot_keep_the_breaker_open(harness: DurabilityHarness) -> None:
     """Only what reaches the event log says how the event log is."""
     node = harness.node()
     node.events_wire.always("append", UNAVAILABLE)
@@ -55,14 +57,16 @@ async def test_an_outsider_cannot_keep_the_door_shut(harness: DurabilityHarness)
     assert isinstance(await node.submit(draft(98)), Receipt)
 
 
-async def test_refusals_of_single_requests_do_not_shut_the_door(harness: DurabilityHarness) -> None:
+async def test_refusals_of_single_requests_do_not_open_the_breaker(harness: DurabilityHarness) -> None:
     node = harness.node()
     for number in range(3 * limits.BREAKER_FAILURES_MAX):
         assert isinstance(await node.failed(draft(number, sender_id=EVE)), NotAMember)
     assert (await node.stored(draft(99))).sequence == 1
 
 
-async def test_a_failing_store_shuts_its_own_door_and_not_the_one_of_the_event_log(harness: DurabilityHarness) -> None:
+async def test_a_failing_store_opens_its_own_breaker_and_not_the_one_of_the_event_log(
+    harness: DurabilityHarness,
+) -> None:
     harness.add_chat("chat_2")
     for number, operation in enumerate(("lookup", "allocate", "persist")):
         node = harness.node(f"ingest-{number}")
@@ -79,7 +83,7 @@ async def test_a_failing_store_shuts_its_own_door_and_not_the_one_of_the_event_l
         assert len(node.wire.calls) == asked
 
 
-async def test_once_the_store_works_again_one_send_opens_its_door_and_an_outsider_cannot_keep_it_shut(
+async def test_once_the_store_works_again_one_send_closes_its_breaker_and_an_outsider_cannot_keep_it_open(
     harness: DurabilityHarness,
 ) -> None:
     harness.add_chat("chat_2")

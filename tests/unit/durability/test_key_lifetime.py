@@ -10,7 +10,7 @@ from tests.support.virtual_time import simulate
 LATE_IN_A_SECOND_MS = 900  # when the message is committed: what floors to seconds loses the most
 ROOM_MS = 50  # the steps of a send take some milliseconds of virtual time
 
-both_ways = pytest.mark.parametrize("atomic_store", [False, True], ids=["pipeline", "one step"])
+both_ways = pytest.mark.parametrize("atomic_store", [False, True], ids=["pipeline", "atomic commit"])
 
 
 @both_ways

@@ -28,7 +28,7 @@ async def test_drafts_that_arrive_during_a_commit_form_the_next_batch(harness: D
     assert harness.contents() == [f"text {number}" for number in range(11)]
 
 
-async def test_a_lone_draft_does_not_wait_for_company(harness: DurabilityHarness) -> None:
+async def test_a_lone_draft_does_not_wait_for_other_drafts(harness: DurabilityHarness) -> None:
     node = harness.node()
     await node.stored(draft(1))
     assert harness.loop.time() < 0.02
@@ -123,7 +123,7 @@ async def test_a_missing_counter_halts_only_its_own_chat(harness: DurabilityHarn
     assert harness.slots() == {}
 
 
-async def test_a_hit_in_a_chat_without_counter_is_not_acknowledged_since_nobody_knows_whether_it_is_out(
+async def test_a_hit_in_a_chat_without_counter_is_not_acknowledged_since_it_may_be_unpublished(
     harness: DurabilityHarness,
 ) -> None:
     node = harness.node()

@@ -54,7 +54,7 @@ async def test_an_outsider_is_refused_and_causes_no_write(harness: DurabilityHar
     assert "seal" not in node.wire.calls
 
 
-async def test_a_chat_that_does_not_exist_looks_like_one_without_us(harness: DurabilityHarness) -> None:
+async def test_a_chat_that_does_not_exist_looks_like_one_that_the_reader_is_not_in(harness: DurabilityHarness) -> None:
     harness.given_messages(1)
     node = harness.node()
     with pytest.raises(NotAMember) as missing:
@@ -88,7 +88,7 @@ async def test_a_young_hole_is_waited_for(harness: DurabilityHarness) -> None:
     assert (_numbers(page), page.through, page.has_more) == ([1], 1, False)
 
 
-async def test_a_cursor_beyond_the_end_is_told_the_true_end(harness: DurabilityHarness) -> None:
+async def test_a_cursor_beyond_the_end_gets_the_true_end(harness: DurabilityHarness) -> None:
     harness.given_messages(5)
     page = await _read(harness.node(), after=1000)
     assert (page.messages, page.through, page.has_more) == ((), 5, False)
@@ -119,12 +119,12 @@ async def test_a_cursor_at_a_trailing_tombstone_stays_there(harness: DurabilityH
     assert (page.messages, page.through) == ((), 6)
 
 
-async def test_a_cursor_in_an_empty_chat_is_told_zero(harness: DurabilityHarness) -> None:
+async def test_a_cursor_in_an_empty_chat_gets_zero(harness: DurabilityHarness) -> None:
     page = await _read(harness.node(), after=7)
     assert (page.messages, page.through, page.has_more) == ((), 0, False)
 
 
-async def test_the_end_told_to_a_bogus_cursor_never_lies_above_a_hole(harness: DurabilityHarness) -> None:
+async def test_the_end_answered_to_a_bogus_cursor_never_lies_above_a_hole(harness: DurabilityHarness) -> None:
     """Nothing may appear at or below `through` later, whatever cursor was asked with."""
     harness.given_messages(3)
     harness.set_counter(CHAT, 5, published=3)

@@ -75,7 +75,7 @@ async def test_a_removed_sender_is_refused_and_the_others_are_stored(harness: Du
     assert harness.contents() == ["text 1", "text 3"]
 
 
-async def test_unused_slots_are_closed_at_once_so_that_nobody_waits_for_them(harness: DurabilityHarness) -> None:
+async def test_unused_slots_are_closed_at_once_so_that_no_publisher_waits_for_them(harness: DurabilityHarness) -> None:
     node = harness.node()
     publisher = node.publisher()
     node.wire.on("persist", with_before(lambda: harness.remove(BOB)))
@@ -141,7 +141,7 @@ async def test_an_ambiguous_commit_that_cannot_be_resolved_in_time_is_an_error_a
     assert harness.contents() == ["text 1", "text 2"]  # stored nevertheless: a retry will hit
 
 
-async def test_a_foreign_message_found_while_resolving_is_not_taken_for_ours(harness: DurabilityHarness) -> None:
+async def test_a_foreign_message_found_while_resolving_is_not_taken_for_the_own_one(harness: DurabilityHarness) -> None:
     node = harness.node()
     node.wire.on("persist", LOST_REQUEST)
 
@@ -203,7 +203,7 @@ async def test_the_lease_counts_from_before_the_allocation(harness: DurabilityHa
     assert _sequences(outcomes) == [3, 4]
 
 
-async def test_slots_are_allocated_anew_a_bounded_number_of_times(harness: DurabilityHarness) -> None:
+async def test_slots_are_allocated_again_a_bounded_number_of_times(harness: DurabilityHarness) -> None:
     node = harness.node()
 
     def seal_everything() -> None:

@@ -83,7 +83,7 @@ def rename(by: str) -> Change:
         (rename(by=CID), leave(CID), NotAMember),
     ],
 )
-async def test_who_is_overtaken_is_judged_anew(
+async def test_a_change_that_is_overtaken_is_judged_again(
     engine: FaultyDynamoEngine, change: Change, meanwhile: Change, error: type[SeriatimError]
 ) -> None:
     await found_group(engine)
@@ -121,7 +121,7 @@ async def test_who_is_overtaken_and_may_still_succeeds_with_the_right_count(
     assert after.chat.member_count == sum(row is not None for row in after.members.values())
 
 
-async def test_a_counter_lost_while_somebody_is_added_halts_the_change(engine: FaultyDynamoEngine) -> None:
+async def test_a_counter_lost_while_a_member_is_added_halts_the_change(engine: FaultyDynamoEngine) -> None:
     await found_group(engine)
     before = await rows_of(engine)
     engine.faults.meanwhile["TransactWriteItems"] = lambda: engine.lose_counter(CHAT)
@@ -229,7 +229,7 @@ async def test_a_creation_that_was_interrupted_half_way_is_completed_by_its_retr
     assert await version_and_count(engine) == (2, limits.GROUP_MEMBERS_MAX)
 
 
-async def test_a_retry_brings_nobody_back_who_was_removed(engine: FaultyDynamoEngine) -> None:
+async def test_a_retry_brings_no_removed_member_back(engine: FaultyDynamoEngine) -> None:
     members = _others(limits.GROUP_MEMBERS_MAX - 1)
     await found_group(engine, members=members)
     await remove(members[-1], by=ANN)(engine.catalog())

@@ -159,7 +159,7 @@ async def test_credentials_are_asked_for_at_each_call() -> None:
         await client.close()
 
 
-async def test_a_server_without_a_certificate_we_trust_is_not_spoken_to(tmp_path: Path) -> None:
+async def test_a_server_without_a_trusted_certificate_is_sent_no_request(tmp_path: Path) -> None:
     tls, _ = contexts(tmp_path)
     async with serving(echo, tls) as server:
         client = client_of(server.url.replace("http://", "https://"))

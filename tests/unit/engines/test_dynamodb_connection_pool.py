@@ -68,7 +68,7 @@ async def test_an_answer_in_pieces_is_put_together() -> None:
         assert await ask(pool, b"b") == HttpResponse(400, b"x" * 50)
 
 
-async def test_who_waits_too_long_does_not_know_the_outcome_and_its_answer_reaches_nobody_else() -> None:
+async def test_a_caller_that_waits_too_long_gets_outcome_unknown_and_its_answer_reaches_no_other_caller() -> None:
     given_up = asyncio.Event()
 
     async def late(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
@@ -187,7 +187,7 @@ async def test_too_many_that_wait_are_refused_before_anything_is_sent(monkeypatc
         await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_nobody_there_is_an_unknown_outcome() -> None:
+async def test_a_port_without_a_listener_is_an_unknown_outcome() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # and nobody listens
         pool = ConnectionPool("127.0.0.1", taken.getsockname()[1], None)

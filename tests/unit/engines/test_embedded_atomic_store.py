@@ -1,4 +1,4 @@
-"""Whole sends in one step on the embedded engine: what a step sees, what it keeps for the next one, what it leaves."""
+"""Atomic commits of the embedded engine: what a transaction reads, what it keeps for the next one, what it leaves."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,7 +25,7 @@ from tests.unit.engines.slow_disk import SOON_S, SlowDisk, begun, until
 CHAT = "chat_1"
 
 
-async def test_an_event_is_not_read_before_its_step_is_synced_and_is_read_after_a_mend(
+async def test_an_event_is_not_read_before_its_transaction_is_synced_and_is_read_after_a_mend(
     folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow.may_end.set()

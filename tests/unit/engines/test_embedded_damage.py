@@ -31,7 +31,7 @@ GARBAGE = b"\xc1 this release writes no such row"
 
 
 class Node:
-    """A process on a folder, with whole sends in one step."""
+    """A process on a folder, with atomic commits of whole sends."""
 
     def __init__(self, folder: Folder, events: EmbeddedEventLog) -> None:
         clock = SystemClock()
@@ -53,7 +53,7 @@ class Node:
         return cls(folder, await EmbeddedEventLog.open(folder, {MESSAGES: 1}))
 
     async def send_together(self, drafts: Sequence[Draft]) -> list[Receipt | SeriatimError]:
-        """All in one turn of the loop, so that one step takes them."""
+        """All in one turn of the loop, so that one transaction takes them."""
         loop = asyncio.get_running_loop()
         answers: list[asyncio.Future[Receipt | SeriatimError]] = [loop.create_future() for _ in drafts]
         for draft, answer in zip(drafts, answers, strict=True):

@@ -50,7 +50,7 @@ def seen_and_put(transaction: WriteTransaction) -> bytes | None:
     return found
 
 
-async def test_what_is_built_upon_is_synced_even_if_nobody_asks_for_more(folder: Folder, slow: SlowDisk) -> None:
+async def test_an_early_commit_is_synced_even_if_no_further_request_follows(folder: Folder, slow: SlowDisk) -> None:
     slow.may_end.set()
     await commit_early(folder, b"1")
     await folder.writer.idle()
@@ -165,7 +165,7 @@ async def test_requests_answered_early_count_as_waiting(
 # --- when the disk is broken ------------------------------------------------------------------------------------------
 
 
-async def test_after_a_failed_sync_nobody_knows_and_all_that_was_decided_is_done_again(
+async def test_after_a_failed_sync_the_outcome_is_unknown_and_all_that_was_decided_is_done_again(
     folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await asyncio.sleep(0)

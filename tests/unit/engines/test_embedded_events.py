@@ -224,7 +224,7 @@ async def test_only_expired_keys_go_and_their_messages_stay(folder: Folder) -> N
     assert len((await log.read(CHAT, after=0, limit=10, timeout_s=SOON_S)).slots) == 2
 
 
-async def test_a_key_taken_anew_while_the_sweep_looks_is_kept(folder: Folder) -> None:
+async def test_a_key_taken_again_while_the_sweep_reads_is_kept(folder: Folder) -> None:
     await keys(folder, ("key-a", 100))
     log = EmbeddedMessageLog(folder)
     sweeper = Sweeper(folder, await EmbeddedEventLog.open(folder, SIZES))

@@ -74,14 +74,14 @@ async def test_a_data_folder_without_its_format_is_refused(folder: Folder) -> No
         Folder.open(folder.path)
 
 
-async def test_a_lost_store_is_refused_and_not_begun_anew(folder: Folder) -> None:
+async def test_a_lost_store_is_refused_and_not_created_again(folder: Folder) -> None:
     await folder.close()
     shutil.rmtree(folder.path / "store")
     with pytest.raises(FolderDamaged, match="backup"):
         Folder.open(folder.path)
 
 
-def test_a_folder_of_somebody_else_is_refused_and_nothing_is_put_into_it(tmp_path: Path) -> None:
+def test_a_folder_with_foreign_files_is_refused_and_nothing_is_put_into_it(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("do not touch")
     with pytest.raises(FolderDamaged, match="empty folder"):
         Folder.open(tmp_path)
@@ -103,7 +103,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         Folder.open(tmp_path / "data")
 
 
-async def test_a_making_cut_short_is_begun_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_creation_cut_short_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def power_fails(path: object, content: object, *, mode: int) -> None:
         raise KeyboardInterrupt
 

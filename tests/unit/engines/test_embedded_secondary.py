@@ -77,7 +77,7 @@ async def test_a_row_that_was_replaced_and_moved_to_a_file_since_is_seen_as_it_i
     secondary.close()
 
 
-async def test_it_goes_on_when_the_server_starts_anew(folder: Folder) -> None:
+async def test_it_goes_on_when_the_server_starts_again(folder: Folder) -> None:
     await put(folder, b"before")
     secondary = SecondaryStore(folder.path)
     await folder.close()
@@ -110,7 +110,7 @@ async def test_nothing_in_the_folder_is_changed_and_no_notes_are_left_anywhere(f
     assert not files(scratch)
 
 
-def test_a_folder_that_is_not_there_is_told_and_not_made(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_an_error_and_not_made(tmp_path: Path) -> None:
     with pytest.raises(FolderMissing, match="no data folder"):
         SecondaryStore(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
@@ -181,7 +181,7 @@ async def test_files_that_moved_while_they_were_read_are_read_again(
     secondary.close()
 
 
-async def test_files_that_never_rest_are_told_of(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_files_that_never_rest_are_reported(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
     secondary = SecondaryStore(folder.path)
     restless(secondary, folder.disk, monkeypatch, times=1000)
     with pytest.raises(FolderRestless, match="try again"):

@@ -1,6 +1,6 @@
 """Whole sends on the embedded engine share one sync each, and lose nothing by it: whatever fails, wherever it fails.
 
-By the long way, step after step, and by the short one, all in one; where a chat that is not clean goes the long way.
+By the pipeline, one store call after another, and by atomic commit, where a chat that is not clean uses the pipeline.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ CHATS = [f"chat_{number}" for number in range(3)]
 WRITERS, EACH = 3, 5  # in every chat, and how many messages each of them sends, one after another
 T_S = 5.0
 
-both_ways = pytest.mark.parametrize("short", [False, True], ids=["long way", "short way"])
+both_ways = pytest.mark.parametrize("atomic", [False, True], ids=["pipeline", "atomic commit"])
 
 
 class Power:
@@ -79,14 +79,14 @@ class Node(msgspec.Struct):
     ingest: Ingest
 
     @classmethod
-    async def on(cls, folder: Folder, *, short: bool) -> "Node":
+    async def on(cls, folder: Folder, *, atomic: bool) -> "Node":
         log, clock = await EmbeddedEventLog.open(folder, {MESSAGES: 2}), SystemClock()
         ingest = Ingest(
             log=EmbeddedMessageLog(folder),
             events=EmbeddedEventWriter(log, clock),
             clock=clock,
             producer_id="node",
-            atomic_store=EmbeddedAtomicStore(folder, log, clock) if short else None,
+            atomic_store=EmbeddedAtomicStore(folder, log, clock) if atomic else None,
         )
         return cls(folder, log, ingest)
 
@@ -123,7 +123,7 @@ async def found_chats(folder: Folder) -> None:
 
 
 async def leave_unpublished(folder: Folder, chat_id: str) -> None:
-    """As a process did that died before it had published: until that is made good, the chat goes the long way."""
+    """As a process that died before it had published: until the message is published, the chat uses the pipeline."""
     log = EmbeddedMessageLog(folder)
     await log.allocate(chat_id, 1, published_through=0, published_message=0, now_ms=1, timeout_s=T_S)
     left = Message(
@@ -192,10 +192,10 @@ async def check(node: Node, acked: Sequence[tuple[Draft, Receipt]]) -> None:
 
 @both_ways
 async def test_a_send_costs_one_sync(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
 ) -> None:
     await found_chats(folder)
-    node = await Node.on(folder, short=short)
+    node = await Node.on(folder, atomic=atomic)
     await node.send(drafts(0, 0)[0])
     power = Power(folder, tmp_path, monkeypatch)
     await node.send(drafts(0, 0)[1])
@@ -205,11 +205,11 @@ async def test_a_send_costs_one_sync(
 
 @both_ways
 async def test_a_hundred_messages_of_one_chat_share_one_sync(
-    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
+    folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
 ) -> None:
     """A transaction of another store takes fewer: this one says how many it takes."""
     await found_chats(folder)
-    node = await Node.on(folder, short=short)
+    node = await Node.on(folder, atomic=atomic)
     power = Power(folder, tmp_path, monkeypatch)
     crowd = [
         msgspec.structs.replace(
@@ -225,18 +225,18 @@ async def test_a_hundred_messages_of_one_chat_share_one_sync(
 
 @both_ways
 async def test_a_loss_of_power_at_any_sync_loses_nothing_and_gives_no_sequence_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
 ) -> None:
     folder = Folder.open(tmp_path / "data")
     await found_chats(folder)
     await leave_unpublished(folder, CHATS[-1])
-    node = await Node.on(folder, short=short)
+    node = await Node.on(folder, atomic=atomic)
     power = Power(folder, tmp_path, monkeypatch)
     await send_all(node, power.acked)
     await node.end()
     # Between two syncs the power may fail at any time: then the earlier copy is what is left.
     for copy, known in zip(power.copies, [*power.known[1:], len(power.acked)], strict=True):
-        left = await Node.on(Folder.open(copy, create=False), short=short)
+        left = await Node.on(Folder.open(copy, create=False), atomic=atomic)
         promised = power.acked[:known]
         await check(left, promised)
         again: list[tuple[Draft, Receipt]] = []
@@ -251,14 +251,14 @@ async def test_a_loss_of_power_at_any_sync_loses_nothing_and_gives_no_sequence_t
 @both_ways
 @pytest.mark.parametrize("fails_at", range(1, 9))
 async def test_a_failed_sync_that_loses_all_that_was_not_synced_is_survived_by_who_was_sending(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int, short: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: int, atomic: bool
 ) -> None:
     """What was answered early is done again: no pipeline holds a slot, or publishes a message, that is not there."""
     monkeypatch.setattr(limits, "BREAKER_OPEN_S", 0.2)  # the failed calls open the breaker; its 30 s prove nothing here
     folder = Folder.open(tmp_path / "data")
     await found_chats(folder)
     await leave_unpublished(folder, CHATS[-1])
-    node = await Node.on(folder, short=short)
+    node = await Node.on(folder, atomic=atomic)
     power = Power(folder, tmp_path, monkeypatch, fails_at=fails_at)
     copies: list[int] = []
     folder.writer.mended.append(lambda: copies.append(len(power.copies)))
@@ -271,12 +271,12 @@ async def test_a_failed_sync_that_loses_all_that_was_not_synced_is_survived_by_w
 
 @both_ways
 async def test_who_gives_up_after_a_failed_sync_leaves_nothing_that_is_published_without_its_row(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
 ) -> None:
     """The pipeline still knows the others' messages as stored. They must be, before it publishes them with the next."""
     folder = Folder.open(tmp_path / "data")
     await found_chats(folder)
-    node = await Node.on(folder, short=short)
+    node = await Node.on(folder, atomic=atomic)
     Power(folder, tmp_path, monkeypatch, fails_at=1)
     mended = asyncio.Event()
     folder.writer.mended.append(mended.set)
@@ -292,13 +292,13 @@ async def test_who_gives_up_after_a_failed_sync_leaves_nothing_that_is_published
 
 
 @both_ways
-async def test_what_a_writer_told_is_what_the_log_says_and_after_a_restart_the_log_alone_says_it(
-    tmp_path: Path, short: bool
+async def test_the_events_a_writer_hands_over_decoded_equal_the_log_and_after_a_restart_only_the_log_has_them(
+    tmp_path: Path, atomic: bool
 ) -> None:
-    """Fanout in the writer's process does not decode; who reads a folder later must come to the same."""
+    """Fanout in the writer's process does not decode; a process that opens the folder later must read the same."""
     folder = Folder.open(tmp_path / "data")
     await found_chats(folder)
-    node = await Node.on(folder, short=short)
+    node = await Node.on(folder, atomic=atomic)
     await send_all(node, [])
     records = node.events.records(MESSAGES)
     assert len(records) == len(CHATS) * WRITERS * EACH

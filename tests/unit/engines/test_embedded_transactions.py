@@ -70,7 +70,7 @@ class Request:
 # --- when the disk is well --------------------------------------------------------------------------------------------
 
 
-async def test_what_is_enlisted_is_decided_when_its_group_begins_and_told_when_it_is_synced(
+async def test_a_request_is_decided_when_its_group_begins_and_called_back_when_it_is_synced(
     folder: Folder, slow: SlowDisk
 ) -> None:
     first = asyncio.ensure_future(put(folder, b"0", row=THIRD))
@@ -87,7 +87,7 @@ async def test_what_is_enlisted_is_decided_when_its_group_begins_and_told_when_i
     assert slow.syncs == 2
 
 
-async def test_nothing_is_told_before_its_sync_has_ended(folder: Folder, slow: SlowDisk) -> None:
+async def test_no_callback_runs_before_its_sync_has_ended(folder: Folder, slow: SlowDisk) -> None:
     asked = Request(folder)
     await begun(slow)
     await asyncio.sleep(0.02)
@@ -116,7 +116,7 @@ async def test_a_transaction_sees_those_of_its_group_and_one_that_raises_leaves_
     assert (seen, folder.disk.get(ROW)) == ([b"1", b"asked for before"], b"1")
 
 
-async def test_who_is_told_may_ask_again_and_nobody_who_asked_meanwhile_is_forgotten(
+async def test_a_callback_may_ask_again_and_no_request_made_meanwhile_is_forgotten(
     folder: Folder, slow: SlowDisk
 ) -> None:
     again: list[Request] = []
@@ -139,7 +139,9 @@ async def test_who_is_asked_to_decide_may_ask_again(folder: Folder) -> None:
     assert folder.disk.get(OTHER) == b"1"
 
 
-async def test_too_many_waiting_are_told_so(folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_requests_beyond_the_most_that_may_wait_are_throttled(
+    folder: Folder, slow: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "WRITES_WAITING_MAX", 2)
     first = asyncio.ensure_future(put(folder, b""))
     await begun(slow)

@@ -257,7 +257,7 @@ def test_a_row_that_was_found_once_is_found_as_it_was_written_last(tmp_path: Pat
         disk.get(ROW)
 
 
-def test_a_disk_that_was_opened_anew_has_forgotten_what_it_found(tmp_path: Path) -> None:
+def test_a_disk_that_was_opened_again_has_forgotten_what_it_found(tmp_path: Path) -> None:
     disk = Disk(tmp_path / "rows", create=True)
     disk.write({ROW: b"1"})
     disk.get(ROW)

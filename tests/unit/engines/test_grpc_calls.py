@@ -128,7 +128,7 @@ async def test_the_end_of_the_client_ends_its_questions() -> None:
             await asyncio.wait_for(asking, 2)
 
 
-async def test_who_stops_waiting_is_cancelled_and_not_told_a_story() -> None:
+async def test_a_caller_that_stops_waiting_is_cancelled_and_gets_no_other_error() -> None:
     async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
         await until(lambda: client.ready)
         ingest.plane.stuck = asyncio.Event()
@@ -139,7 +139,7 @@ async def test_who_stops_waiting_is_cancelled_and_not_told_a_story() -> None:
         assert asking.cancelled()
 
 
-async def test_a_question_waits_for_somebody_to_be_there_but_not_for_ever() -> None:
+async def test_a_call_waits_for_an_ingest_process_but_not_for_ever() -> None:
     async with ingest_processes(1) as [ingest]:
         await ingest.stop()
         async with grpc_client([ingest]) as client:
@@ -168,7 +168,7 @@ async def test_one_question_more_than_the_limit_is_refused(monkeypatch: pytest.M
             assert await asking == {"chat_1": 7}
 
 
-async def test_a_stranger_without_the_token_is_told_nothing() -> None:
+async def test_a_caller_without_the_token_gets_no_answer_from_ingest() -> None:
     async with (
         ingest_processes(1, token="right") as [ingest],
         grpc_client([ingest], dialer=GrpcDialer(token="right")) as client,
@@ -194,7 +194,7 @@ def test_an_error_is_the_same_on_the_other_side(kind: type[SeriatimError]) -> No
     assert str(crossed) == "why"
 
 
-def test_every_error_of_ours_can_cross() -> None:
+def test_every_seriatim_error_can_cross_the_wire() -> None:
     ours = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, SeriatimError)}
     assert ours - set(wire._KINDS) == {"CounterMissing"}
 

@@ -86,7 +86,7 @@ async def test_b2_chats_of_a_process_that_keeps_failing_go_to_another_and_come_b
     assert routed.taken()[ONE] == [others[0], others[1]]
 
 
-async def test_b2_only_when_no_process_is_left_are_sends_refused_and_told_when_to_come_again(
+async def test_b2_only_when_no_process_is_left_are_sends_refused_with_a_time_to_retry_after(
     harness: DurabilityHarness,
 ) -> None:
     routed = Routed(harness)

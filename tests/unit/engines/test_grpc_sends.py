@@ -55,7 +55,7 @@ async def test_a_chats_drafts_go_to_the_owner_of_its_bucket_in_order() -> None:
         ({"content_type": "text/html"}, "INVALID_CONTENT_TYPE"),
     ],
 )
-async def test_a_draft_that_no_gateway_should_have_sent_is_refused_at_the_door(
+async def test_a_draft_that_no_gateway_should_have_sent_is_refused_on_arrival(
     change: dict[str, str], code: str
 ) -> None:
     async with ingest_processes(1) as [ingest], grpc_client([ingest]) as client:
@@ -145,7 +145,7 @@ async def test_a_process_that_comes_back_gets_its_chats_back() -> None:
         assert all(each.plane.taken for each in both)
 
 
-async def test_drafts_wait_for_somebody_to_be_there_and_keep_their_order() -> None:
+async def test_drafts_wait_for_an_ingest_process_and_keep_their_order() -> None:
     async with ingest_processes(1) as [ingest]:
         await ingest.stop()
         async with grpc_client([ingest]) as client:
@@ -159,7 +159,7 @@ async def test_drafts_wait_for_somebody_to_be_there_and_keep_their_order() -> No
             assert ingest.plane.texts == ["0", "1", "2", "3", "4"]
 
 
-async def test_when_nobody_comes_the_deadline_says_so() -> None:
+async def test_without_an_ingest_process_drafts_fail_at_their_deadline() -> None:
     async with ingest_processes(1) as [ingest]:
         await ingest.stop()
         async with grpc_client([ingest]) as client:

@@ -59,7 +59,7 @@ async def test_what_retention_removes_meanwhile_is_passed_over(raw: RawKafka, in
     assert rest == [(0, offset) for offset in range(1, 10)] + [(1, offset) for offset in range(4, 10)]
 
 
-async def test_a_broker_that_falls_silent_is_told(
+async def test_a_broker_that_falls_silent_is_reported(
     raw: RawKafka, inspection: KafkaInspection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("seriatim.domain.limits.INSPECTION_RETRY_S", 0.5)

@@ -32,7 +32,7 @@ async def test_the_state_of_the_log_has_the_age_of_the_oldest_waiting_event_and_
         assert (done.oldest_ms, sum(done.lag.values()), done.under_replicated) == (None, 0, 0)
 
 
-async def test_a_log_that_is_away_says_so_in_time_and_a_look_disturbs_no_reader() -> None:
+async def test_a_log_that_is_away_is_reported_in_time_and_reading_the_lag_disturbs_no_reader() -> None:
     async with kafka_engine() as engine, Crew(engine) as crew:
         await fill(engine, 1)
         consumer = await crew.hire("one")

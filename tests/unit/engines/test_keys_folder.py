@@ -117,7 +117,7 @@ def test_a_rotated_key_signs_even_if_the_clock_was_set_back_or_people_chose_othe
     assert "winter" < first < second
 
 
-def test_a_name_that_leaves_no_room_for_a_greater_one_is_told_to_be_changed(path: Path) -> None:
+def test_a_key_name_that_leaves_no_room_for_a_greater_one_has_to_be_renamed(path: Path) -> None:
     folder = made(path)
     write_private(path / f"{'x' * 64}.pem", rsa_key())
     with pytest.raises(KeyFolderError, match="rename"):
@@ -169,7 +169,7 @@ def test_a_secret_may_be_read_by_a_group_as_those_mounted_into_containers_are(pa
     opened(path)
 
 
-def test_a_public_key_may_be_read_by_all_and_changed_by_nobody_else(path: Path) -> None:
+def test_a_public_key_may_be_read_by_all_and_changed_by_its_owner_only(path: Path) -> None:
     path.mkdir(parents=True)
     write_public(path / "a.pub.pem", rsa_key())
     (path / "a.pub.pem").chmod(0o644)
@@ -178,14 +178,14 @@ def test_a_public_key_may_be_read_by_all_and_changed_by_nobody_else(path: Path) 
     assert "changed by others" in refusal(path)
 
 
-def test_a_folder_that_anybody_can_put_keys_into_is_refused(path: Path) -> None:
+def test_a_folder_that_every_user_can_put_keys_into_is_refused(path: Path) -> None:
     made(path)
     path.chmod(0o777)
     assert f"chmod 700 {path}" in refusal(path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_a_key_that_belongs_to_somebody_else_is_refused(path: Path) -> None:
+def test_a_key_that_belongs_to_another_user_is_refused(path: Path) -> None:
     made(path)
     os.chown(path / "20260130T120000.pem", 12345, -1)
     assert "belongs to another user" in refusal(path)

@@ -126,7 +126,7 @@ def test_a_deep_claim_under_our_signature_is_refused_and_crashes_nothing(harness
     assert not harness.accepts(harness.sign(deep))
 
 
-def test_claims_we_do_not_know_are_ignored(harness: TokenHarness) -> None:
+def test_unknown_claims_are_ignored(harness: TokenHarness) -> None:
     assert harness.verifier.verify(harness.sign({**PLAIN, "roles": ["admin"]})) == CLAIMS
 
 
@@ -191,7 +191,7 @@ def test_a_key_replaced_under_its_name_invalidates_tokens_seen_before(own: Token
     assert not own.accepts(token)
 
 
-def test_a_rereading_that_fails_is_told_and_changes_nothing(own: TokenHarness) -> None:
+def test_a_rereading_that_fails_is_reported_and_changes_nothing(own: TokenHarness) -> None:
     token = own.signer.sign(CLAIMS)
     (own.path / "broken.pem").write_text("half a key")
     (own.path / "broken.pem").chmod(0o600)

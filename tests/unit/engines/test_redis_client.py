@@ -47,7 +47,7 @@ async def test_what_is_called_in_one_turn_leaves_in_one_write(redis: Redis) -> N
         assert proxy.chunks_sent == before + 1
 
 
-async def test_a_caller_that_gives_up_leaves_its_answer_to_nobody(redis: Redis) -> None:
+async def test_the_answer_to_a_caller_that_gave_up_reaches_no_other_caller(redis: Redis) -> None:
     async with proxy_and_client(redis) as (proxy, client):
         await client.ping(timeout_s=SOON_S)
         proxy.stall()
@@ -196,7 +196,7 @@ async def test_what_finds_too_much_waiting_is_refused_and_never_sent(
         assert await ask(client, "DBSIZE") == 9
 
 
-async def test_closing_ends_what_waits_and_whoever_comes_later_is_refused(redis: Redis) -> None:
+async def test_closing_ends_waiting_calls_and_refuses_later_ones(redis: Redis) -> None:
     async with client_of(redis.url) as client:
         await client.ping(timeout_s=SOON_S)
         waiting = asyncio.create_task(client.call([("BLPOP", "never", 0)], timeout_s=60))

@@ -111,7 +111,7 @@ async def test_operators_see_the_living_connections_of_a_gateway(
     assert list(await directory.gateway_connections("gw_3", timeout_s=SOON_S)) == []
 
 
-async def test_an_entry_that_is_not_ours_leads_nowhere(client: RedisClient, directory: RedisDirectory) -> None:
+async def test_an_entry_in_a_foreign_format_is_ignored(client: RedisClient, directory: RedisDirectory) -> None:
     await directory.register([connection("phone"), connection("laptop")], timeout_s=SOON_S)
     await ask(client, "SET", "connection:phone", '{"user_id":1}')
     found = await directory.connections(["user_1"], timeout_s=SOON_S)

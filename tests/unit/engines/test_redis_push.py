@@ -109,7 +109,7 @@ def test_what_is_malformed_is_called_so(data: bytes) -> None:
         decode_envelope(data)
 
 
-def test_a_delivery_to_nobody_is_malformed() -> None:
+def test_a_delivery_without_connections_is_malformed() -> None:
     nobody = MessageDelivery(connection_ids=(), message=delivery(1).message, prev_sequence=None)
     with pytest.raises(MalformedEnvelope):
         decode_envelope(encode_envelope(nobody))
@@ -184,7 +184,7 @@ async def test_a_quiet_night_is_no_interruption(redis: Redis, monkeypatch: pytes
         assert inbox.heard == []
 
 
-async def test_a_redis_that_does_not_let_us_listen_is_asked_until_it_does(redis: Redis) -> None:
+async def test_a_redis_that_refuses_the_subscription_is_asked_until_it_accepts(redis: Redis) -> None:
     async with client_of(redis.url) as admin:
         await ask(admin, "ACL", "SETUSER", "app", "on", ">secret", "~*", "resetchannels", "+@all")
         subscriber = subscriber_at(f"redis://app:secret@127.0.0.1:{redis.port}")
@@ -203,7 +203,7 @@ async def test_a_subscription_that_never_stood_leaves_nothing_behind(redis: Redi
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_redis_is_told_of_the_end_of_a_subscription(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_end_of_a_subscription_is_sent_to_redis(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that whoever publishes next is told that nobody listens. A Redis that answers is not kept waiting for."""
     monkeypatch.setattr(limits, "REDIS_SILENCE_S", 60)
     async with subscribed(redis.port) as (subscriber, _):

@@ -102,7 +102,7 @@ async def test_a_service_that_the_sentinel_does_not_know_is_named(redis: Redis, 
         assert "knows no service 'other'" in str(raised.value.__cause__)
 
 
-async def test_a_sentinel_in_the_place_of_a_server_is_told_apart(redis: Redis, sentinel: Sentinel) -> None:
+async def test_a_sentinel_in_the_place_of_a_server_is_recognised(redis: Redis, sentinel: Sentinel) -> None:
     sentinel.start()
     async with client_of(sentinel.url) as client:
         with pytest.raises(ServiceUnavailable) as raised:

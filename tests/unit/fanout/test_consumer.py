@@ -187,7 +187,7 @@ async def test_a_partition_lost_and_given_back_is_committed_by_its_new_worker_on
     assert harness.committed(P0) == 3
 
 
-async def test_a_partition_assigned_anew_leaves_its_old_worker_nothing_to_commit(harness: ConsumerHarness) -> None:
+async def test_a_partition_assigned_again_leaves_its_old_worker_nothing_to_commit(harness: ConsumerHarness) -> None:
     release = harness.push.hold(CHATS[0], 1)
     service = harness.service("f1")
     harness.start(service)

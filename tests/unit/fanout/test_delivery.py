@@ -41,7 +41,7 @@ async def test_the_envelope_carries_the_message_and_its_predecessor_unchanged(ha
     assert (envelope.message, envelope.prev_sequence) == (message(7), 5)
 
 
-async def test_what_its_writer_told_is_believed_and_not_decoded_again(harness: DeliveryHarness) -> None:
+async def test_an_event_that_its_writer_decoded_is_not_decoded_again(harness: DeliveryHarness) -> None:
     decoded = events.decode(CHAT.encode(), message_value(7, prev=5))
     assert isinstance(decoded, MessagePersisted)
     await harness.deliverer.handle([msgspec.structs.replace(record(b"not looked at"), decoded=decoded)])
@@ -72,14 +72,16 @@ async def test_h10_a_device_that_the_directory_does_not_list_gets_nothing_while_
     assert "bob-phone" not in harness.reached()
 
 
-async def test_nobody_online_means_nothing_to_publish(harness: DeliveryHarness) -> None:
+async def test_without_members_online_there_is_nothing_to_publish(harness: DeliveryHarness) -> None:
     harness.directory.online.clear()
     await harness.handle(message_value())
     assert harness.push.calls == []
     assert harness.observer.skips == []
 
 
-async def test_an_unknown_chat_reaches_nobody_and_is_not_cached(harness: DeliveryHarness) -> None:
+async def test_an_event_of_an_unknown_chat_is_not_delivered_and_the_chat_is_not_cached(
+    harness: DeliveryHarness,
+) -> None:
     harness.roster.answer = Members(0, ())
     await harness.handle(message_value())
     assert harness.push.calls == []
@@ -215,7 +217,7 @@ async def test_s36_a_failing_push_skips_the_message_at_once(harness: DeliveryHar
     assert (harness.observer.skips, harness.observer.connections) == ([SkipReason.PUSH] * 2, 0), "one for each gateway"
 
 
-async def test_s36_a_gateway_that_nobody_listens_on_is_counted_and_the_others_are_served(
+async def test_s36_a_gateway_without_a_subscriber_is_counted_and_the_others_are_served(
     harness: DeliveryHarness,
 ) -> None:
     harness.push.unsubscribed = ("gw-1",)
@@ -245,7 +247,7 @@ async def test_a_record_that_is_no_event_is_refused(harness: DeliveryHarness) ->
         await harness.handle(b"{")
 
 
-async def test_a_record_under_another_chats_key_is_refused_and_reaches_nobody(harness: DeliveryHarness) -> None:
+async def test_a_record_under_another_chats_key_is_refused_and_not_delivered(harness: DeliveryHarness) -> None:
     with pytest.raises(BadEvent):
         await harness.handle(message_value(), chat_id="chat_2")
     assert harness.push.calls == []

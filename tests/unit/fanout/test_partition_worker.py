@@ -199,7 +199,9 @@ async def test_a_reason_that_no_encoder_accepts_still_makes_a_writable_dead_lett
 # --- H13: the dead letter itself cannot be written --------------------------------------------------------------------
 
 
-async def test_h13_without_its_dead_letter_a_record_is_not_passed_and_somebody_is_paged(harness: WorkerHarness) -> None:
+async def test_h13_without_its_dead_letter_a_record_is_not_passed_and_the_operator_is_paged(
+    harness: WorkerHarness,
+) -> None:
     harness.fails = lambda offset, attempt: BadEvent("bad") if offset == 1 else None
     harness.dead_letters.down = True
     async with harness.running():

@@ -205,7 +205,7 @@ async def test_s35_of_a_run_only_the_poison_record_has_three_attempts_of_its_own
     ]
 
 
-async def test_s35_two_culprits_of_one_run_both_become_dead_letters_and_nobody_else(harness: WorkerHarness) -> None:
+async def test_s35_two_culprits_of_one_run_both_become_dead_letters_and_no_other_record(harness: WorkerHarness) -> None:
     harness.fails = lambda offset, attempt: BadEvent("bad") if offset in (0, 2) else None
     harness.enqueue(0, 1, 2, 3)
     async with harness.running():

@@ -115,7 +115,7 @@ def test_the_tests_that_show_the_other_invariants_exist() -> None:
 # --- what is no violation ---------------------------------------------------------------------------------------------
 
 
-async def test_what_is_right_at_the_second_look_is_no_violation(populated: Path, pristine: Path) -> None:
+async def test_what_is_right_at_the_second_reading_is_no_violation(populated: Path, pristine: Path) -> None:
     violated(populated, violations.a_wrong_number_of_members)
     violated(populated, violations.a_lost_counter)
 
@@ -128,7 +128,7 @@ async def test_what_is_right_at_the_second_look_is_no_violation(populated: Path,
     assert (report.violations, report.withdrawn) == (1, 1)
 
 
-async def test_what_goes_wrong_only_after_the_first_look_is_left_to_the_next_check(populated: Path) -> None:
+async def test_what_goes_wrong_only_after_the_first_reading_is_left_to_the_next_check(populated: Path) -> None:
     """It was looked at once: it may be a write in flight."""
     violated(populated, violations.a_wrong_number_of_members)
     report = await checked(

@@ -46,7 +46,7 @@ async def test_what_is_right_at_one_of_many_looks_is_not_accused() -> None:
     assert (looks.count, accused(findings)) == (limits.CHECK_READS_MAX, [])
 
 
-async def test_what_is_wrong_at_every_look_is_accused() -> None:
+async def test_what_is_wrong_at_every_reading_is_a_violation() -> None:
     findings, looks = passes("chat"), Looks(WRONG)
     await findings.confirm("R11", "chat", looks)
     assert (looks.count, accused(findings)) == (limits.CHECK_READS_MAX, ["chat"])

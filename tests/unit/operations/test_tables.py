@@ -64,7 +64,7 @@ async def test_making_them_again_makes_what_is_missing_and_keeps_the_rest(client
     assert b"chat_1" in answer
 
 
-async def test_a_table_with_other_keys_is_told_and_left_alone(client: DynamoClient) -> None:
+async def test_a_table_with_other_keys_is_reported_and_left_alone(client: DynamoClient) -> None:
     control = DynamoTableControl(client)
     wrong = Table(name="made_messages", partition=Attribute("chat_id"), sort=Attribute("sequence", "S"))
     await control.create(wrong, timeout_s=PATIENCE_S)
@@ -73,7 +73,7 @@ async def test_a_table_with_other_keys_is_told_and_left_alone(client: DynamoClie
     assert list(found) == [TableDifference("made_messages", "sort key", "sequence (N)", "sequence (S)")]
 
 
-async def test_a_table_that_is_never_ready_is_told_in_the_end() -> None:
+async def test_a_table_that_is_never_ready_is_reported_in_the_end() -> None:
     clock = ManualClock()
 
     class Slow(DynamoTableControl):

@@ -80,7 +80,7 @@ def test_every_difference_is_named_with_what_is_expected_and_what_is_there() -> 
         assert [(each.what, each.found) for each in compare(wanted, other)] == [(name, "else")]
 
 
-def test_what_a_topic_has_besides_is_nobodys_business() -> None:
+def test_further_settings_of_a_topic_are_not_compared() -> None:
     wanted = definitions(CLUSTER)[0]
     assert compare(wanted, changed(wanted, segment_ms="3600000")) == []
 
@@ -204,7 +204,7 @@ async def test_the_largest_dead_letter_fits() -> None:
         await raw.close()
 
 
-def test_f4_a_broker_that_is_away_for_a_moment_is_told_and_asked_again(
+def test_f4_a_broker_that_is_away_for_a_moment_is_reported_and_asked_again(
     raw: RawKafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every first call of each kind arrives, and its answer is lost."""

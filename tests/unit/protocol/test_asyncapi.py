@@ -67,7 +67,7 @@ def test_clients_may_send_exactly_what_the_server_accepts() -> None:
     assert sent == [f"client_sends_{name}" for name in CLIENT_FRAMES]
 
 
-def test_every_close_reason_is_told_with_its_code() -> None:
+def test_every_close_reason_is_documented_with_its_code() -> None:
     reasons = DOCUMENT["x-close-reasons"]
     assert {name: each["code"] for name, each in reasons.items()} == {each.value: each.code for each in CloseReason}
 

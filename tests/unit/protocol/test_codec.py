@@ -350,14 +350,14 @@ sends = st.fixed_dictionaries(
 
 
 @given(fields=sends)
-def test_a_send_read_the_short_way_is_the_send_that_the_long_way_reads(fields: dict[str, object]) -> None:
+def test_a_send_read_by_the_fast_path_is_the_send_that_the_full_decoder_reads(fields: dict[str, object]) -> None:
     text = json.dumps(fields)
     short = decode_valid_send(text)
     if short is not None:
         assert encode(short) == encode(frame_of(decode_client_frame(text)))
 
 
-def test_a_send_without_fault_goes_the_short_way() -> None:
+def test_a_send_without_fault_takes_the_fast_path() -> None:
     for content in ("Hi", "x" * limits.CONTENT_BYTES_MAX, "\u00e9" * (limits.CONTENT_BYTES_MAX // 2)):
         fields = {**SEND, "content": content, "request_id": "r", "content_type": "text/plain"}
         assert decode_valid_send(json.dumps(fields)) is not None
@@ -366,7 +366,7 @@ def test_a_send_without_fault_goes_the_short_way() -> None:
 @pytest.mark.parametrize(
     "content", ["", "x" * (limits.CONTENT_BYTES_MAX + 1), "\u00e9" * (limits.CONTENT_BYTES_MAX // 2 + 1)]
 )
-def test_content_of_a_wrong_size_goes_the_long_way(content: str) -> None:
+def test_content_of_a_wrong_size_is_left_to_the_full_decoder(content: str) -> None:
     assert decode_valid_send(json.dumps({**SEND, "content": content})) is None
 
 

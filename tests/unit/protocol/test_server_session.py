@@ -76,7 +76,7 @@ def test_frames_before_the_greeting_wait_and_are_handled_in_order_after_it() -> 
     assert machine.greeted(1.0) == [Sync(SYNC), RecordAck(ACK)]
 
 
-def test_frames_before_the_greeting_are_bounded_and_the_rest_is_told_so() -> None:
+def test_frames_before_the_greeting_are_bounded_and_the_rest_is_refused() -> None:
     machine = session(greeted=False)
     for _ in range(100):
         assert received(machine, SYNC) == []
@@ -92,7 +92,7 @@ def test_s27_an_invalid_frame_is_answered_each_time() -> None:
     assert [codes(received(machine, "nonsense")) for _ in range(9)] == [["INVALID_MESSAGE"]] * 9
 
 
-def test_ten_invalid_frames_in_a_minute_are_a_protocol_error_told_after_the_error() -> None:
+def test_ten_invalid_frames_in_a_minute_are_a_protocol_error_sent_after_the_error() -> None:
     machine = session()
     for second in range(9):
         received(machine, "nonsense", now=float(second))

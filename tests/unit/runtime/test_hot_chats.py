@@ -39,7 +39,7 @@ def test_only_chats_above_the_limit_are_named_and_only_after_a_whole_minute(log:
     assert _rates(log) == [{"chat_hot": limits.HOT_CHAT_PER_MINUTE_MESSAGES + 1}]
 
 
-def test_each_minute_begins_anew_and_a_late_look_is_spread_over_its_time(log: io.StringIO) -> None:
+def test_each_minute_begins_at_zero_and_a_late_tick_is_spread_over_its_time(log: io.StringIO) -> None:
     hot = HotChats()
     hot.tick(0.0)
     hot.note({"chat_1": 10 * limits.HOT_CHAT_PER_MINUTE_MESSAGES})

@@ -52,7 +52,7 @@ async def running_monitor(log: Log, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
         await asyncio.wait([running])
 
 
-async def test_what_was_found_is_told_with_the_age_of_the_oldest_event(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_backlog_is_reported_with_the_age_of_the_oldest_event(monkeypatch: pytest.MonkeyPatch) -> None:
     log = Log()
     async with running_monitor(log, monkeypatch) as monitor:
         assert monitor.backlog == NO_BACKLOG

@@ -56,7 +56,7 @@ async def _get(port: int, path: str) -> tuple[int, bytes]:
     return int(head.split()[1]), body
 
 
-async def test_told_to_stop_it_drains_and_leaves_neither_task_nor_socket(tmp_path: Path) -> None:
+async def test_a_stop_drains_and_leaves_neither_task_nor_socket(tmp_path: Path) -> None:
     async with _assembled(_settings(tmp_path)) as server:
         listening = await server.start()
         stop = asyncio.Event()

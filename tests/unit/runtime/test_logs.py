@@ -119,7 +119,7 @@ def test_our_own_errors_keep_their_words_which_name_no_secrets(out: io.StringIO)
     assert _line(out)["error"] == "ServiceUnavailable: the disk is full"
 
 
-def test_half_a_character_does_not_cost_us_the_line(out: io.StringIO) -> None:
+def test_half_a_character_does_not_lose_the_line(out: io.StringIO) -> None:
     log_event(LOG, logging.INFO, "event", note="\ud800")
     assert _line(out)["note"] == "?"
 
@@ -136,7 +136,7 @@ def test_on_a_terminal_people_read_time_level_event_and_fields() -> None:
     assert re.fullmatch(r"\d\d:\d\d:\d\d info +listening +port=8080 +token=\[hidden\]\n", stream.getvalue())
 
 
-def test_on_a_terminal_nobody_forges_a_line_by_breaking_one() -> None:
+def test_on_a_terminal_no_value_forges_a_line_by_breaking_one() -> None:
     stream = io.StringIO()
     set_up(form="pretty", level="info", instance="here", stream=stream)
     log_event(LOG, logging.INFO, "event", note="a\n12:00:00 info     all_is_well\x1b[31m")
@@ -144,7 +144,7 @@ def test_on_a_terminal_nobody_forges_a_line_by_breaking_one() -> None:
     assert "\x1b[31m" not in stream.getvalue()
 
 
-def test_an_event_that_repeats_is_told_once_in_a_while_with_how_often_it_was_kept_back(out: io.StringIO) -> None:
+def test_an_event_that_repeats_is_logged_once_in_a_while_with_how_often_it_was_kept_back(out: io.StringIO) -> None:
     now = 100.0
     throttled = ThrottledLogger(LOG, every_s=10.0, now=lambda: now)
     for _ in range(3):

@@ -83,7 +83,7 @@ def test_what_engines_count_by_themselves_is_asked_for_at_every_scrape() -> None
     assert _values(metrics)['dynamodb_calls_total{operation="GetItem"}'] == 2
 
 
-def test_every_sample_of_ours_names_the_instance_and_no_sample_an_id() -> None:
+def test_every_sample_of_a_seriatim_metric_names_the_instance_and_no_sample_an_id() -> None:
     metrics = Metrics("here")
     metrics.durability.counter_missing("chat_secret")
     metrics.gateway.rejected("RATE_LIMITED")
@@ -141,7 +141,7 @@ Report = Callable[[Metrics], object]
         (lambda m: None, "gateway_circuit_breaker_open", 0),
     ],
 )
-def test_what_is_told_shows_under_its_name(report: Report, name: str, value: float) -> None:
+def test_what_is_reported_shows_under_its_name(report: Report, name: str, value: float) -> None:
     metrics = Metrics("here")
     report(metrics)
     assert _values(metrics)[name] == value

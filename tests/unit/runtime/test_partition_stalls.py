@@ -53,7 +53,9 @@ class StallHarness:
         return list(self.monitor.partitions)
 
 
-async def test_b1_a_partition_that_stands_still_while_its_end_moves_is_noticed_and_told_once(log: io.StringIO) -> None:
+async def test_b1_a_partition_whose_position_stalls_while_its_end_moves_is_noticed_and_logged_once(
+    log: io.StringIO,
+) -> None:
     harness = StallHarness()
     assert await harness.stalled() == []
     harness.ends = {P0: 11, P1: 10}
@@ -127,7 +129,7 @@ async def test_a_pause_as_long_as_the_longest_backoff_is_not_stalled() -> None:
     )
 
 
-async def test_a_partition_that_went_to_another_process_is_no_longer_ours_to_report() -> None:
+async def test_a_partition_that_went_to_another_process_is_no_longer_reported() -> None:
     harness = StallHarness()
     await harness.stalled()
     harness.ends = {P0: 11, P1: 10}

@@ -138,7 +138,7 @@ def test_the_address_of_a_store_says_where_whose_and_which() -> None:
     assert DynamoDbUrl.parse("dynamodb://") == DynamoDbUrl()
 
 
-def test_the_processes_of_a_cluster_are_told_no_more_than_they_need(
+def test_the_processes_of_a_cluster_get_no_more_settings_than_they_need(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERIATIM_STORE", "of somebody else")

@@ -66,7 +66,7 @@ def test_lists_are_toml_lists_in_a_file_and_separated_by_commas_elsewhere() -> N
     assert load({}, both).settings.trusted_proxies == ("10.0.0.0/8", "::1/128")
 
 
-def test_every_mistake_of_every_source_is_told_at_once_with_name_place_and_what_is_allowed() -> None:
+def test_every_mistake_of_every_source_is_reported_at_once_with_name_place_and_what_is_allowed() -> None:
     problems = _problems({"env": "production"}, {"SERIATIM_PORT": "eighty"}, _file('prot = 1\nlog_format = "xml"'))
     assert problems == [
         "prot (file some.toml): there is no such setting; did you mean port?",
@@ -98,7 +98,7 @@ def test_a_file_that_is_missing_or_no_toml_is_named() -> None:
     assert _problems({}, {}, _file("port ="))[0].startswith("the settings file some.toml cannot be read: Invalid")
 
 
-def test_an_unknown_variable_warns_and_stops_nobody_because_orchestrators_make_them() -> None:
+def test_an_unknown_variable_is_a_warning_and_no_error_because_orchestrators_make_them() -> None:
     loaded = load({}, {"SERIATIM_SERVICE_HOST": "10.0.0.1", "SERIATIM_PROT": "1", "OTHER": "x"})
     assert loaded.warnings == [
         "SERIATIM_PROT: there is no such setting; did you mean SERIATIM_PORT?",
@@ -181,7 +181,7 @@ def test_what_goes_together_is_accepted(settings: Settings) -> None:
     assert list(validate(settings)) == []
 
 
-def test_a_refused_engine_is_told_what_there_is_and_its_password_is_not_repeated() -> None:
+def test_the_error_for_a_refused_engine_names_the_engines_there_are_and_repeats_no_password() -> None:
     [problem] = _problems({"store": "redis://user:hunter2@host"}, {})
     assert "takes embedded: or dynamodb://" in problem
     assert "hunter2" not in problem

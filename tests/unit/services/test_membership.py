@@ -16,7 +16,7 @@ from tests.support.scripted_wire import LOST_REQUEST, LOST_RESPONSE, UNAVAILABLE
 DAN = "user_dan"
 
 
-async def test_a_new_member_is_told_of_after_the_commit(harness: DurabilityHarness) -> None:
+async def test_a_new_member_publishes_an_event_after_the_commit(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     present: list[bool] = []
     api.node.events_wire.on("append", with_before(lambda: present.append(DAN in harness.store.members(CHAT))))
@@ -28,7 +28,7 @@ async def test_a_new_member_is_told_of_after_the_commit(harness: DurabilityHarne
     assert (event.role, event.changed_by, event.member_count_after) == (Role.MEMBER, ANN, 4)
 
 
-async def test_a_removal_is_told_of_after_the_commit(harness: DurabilityHarness) -> None:
+async def test_a_removal_publishes_an_event_after_the_commit(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     present: list[bool] = []
     api.node.events_wire.on("append", with_before(lambda: present.append(BOB in harness.store.members(CHAT))))
@@ -66,7 +66,7 @@ async def test_a_departure_names_the_role_that_ended(harness: DurabilityHarness)
     ]
 
 
-async def test_a_changed_role_is_told_of(harness: DurabilityHarness) -> None:
+async def test_a_changed_role_publishes_an_event(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     membership = await api.service.change_role(CHAT, BOB, Role.ADMIN, by=ANN)
     [event] = harness.membership_events()
@@ -74,7 +74,7 @@ async def test_a_changed_role_is_told_of(harness: DurabilityHarness) -> None:
     assert (event.change_type, event.member_count_after) == (ChangeType.ROLE_CHANGED, 3)
 
 
-async def test_a_new_group_is_told_of_with_its_members(harness: DurabilityHarness) -> None:
+async def test_a_new_group_publishes_an_event_with_its_members(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     await api.service.create_group(_group("chat_new"), [BOB, CID])
     [event] = _creations(harness)
@@ -83,7 +83,7 @@ async def test_a_new_group_is_told_of_with_its_members(harness: DurabilityHarnes
     assert (await api.node.stored(draft(1, chat_id="chat_new"))).sequence == 1
 
 
-async def test_a_taken_chat_id_is_an_error_and_told_to_nobody(harness: DurabilityHarness) -> None:
+async def test_a_taken_chat_id_is_an_error_and_publishes_no_event(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     with pytest.raises(AlreadyExists):
         await api.service.create_group(_group(CHAT), [BOB])
@@ -109,7 +109,7 @@ async def test_a_resumed_creation_that_never_happened_happens_now(harness: Durab
     assert [event.initial_members for event in _creations(harness)] == [(ANN, BOB)]
 
 
-async def test_a_new_direct_chat_is_told_of_without_a_name(harness: DurabilityHarness) -> None:
+async def test_a_new_direct_chat_publishes_an_event_without_a_name(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     assert await api.service.create_direct(_direct("chat_new"), BOB) == "chat_new"
     [event] = _creations(harness)
@@ -118,7 +118,7 @@ async def test_a_new_direct_chat_is_told_of_without_a_name(harness: DurabilityHa
     assert harness.store.chats["chat_new"].name is None
 
 
-async def test_a_direct_chat_that_was_there_is_found_and_told_to_nobody(harness: DurabilityHarness) -> None:
+async def test_a_direct_chat_that_exists_is_found_and_publishes_no_event(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     await api.service.create_direct(_direct("chat_first", created_by=BOB), ANN)
     assert await api.service.create_direct(_direct("chat_second"), BOB) == "chat_first"
@@ -135,7 +135,7 @@ async def test_a_resumed_direct_chat_is_its_own(harness: DurabilityHarness) -> N
     assert [event.chat_id for event in _creations(harness)] == ["chat_new"]
 
 
-async def test_a_new_name_is_told_to_nobody(harness: DurabilityHarness) -> None:
+async def test_a_new_name_publishes_no_event(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     renamed = await api.service.rename(CHAT, "better", by=ANN)
     assert (renamed.chat_id, renamed.name) == (CHAT, "better")
@@ -146,7 +146,7 @@ async def test_a_new_name_is_told_to_nobody(harness: DurabilityHarness) -> None:
     assert harness.broker.records(CHATS) == harness.broker.records(MEMBERSHIPS) == []
 
 
-async def test_a_refused_change_is_told_to_nobody(harness: DurabilityHarness) -> None:
+async def test_a_refused_change_publishes_no_event(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     with pytest.raises(AlreadyAMember):
         await api.service.add(CHAT, BOB, Role.MEMBER, by=ANN)
@@ -158,7 +158,9 @@ async def test_a_refused_change_is_told_to_nobody(harness: DurabilityHarness) ->
     assert api.observer.unpublished_chats == []
 
 
-async def test_a_change_whose_commit_is_uncertain_is_an_error_and_told_to_nobody(harness: DurabilityHarness) -> None:
+async def test_a_change_whose_commit_is_uncertain_is_an_error_and_publishes_no_event(
+    harness: DurabilityHarness,
+) -> None:
     api = ChatApiHarness(harness)
     api.node.wire.on("remove_member", LOST_RESPONSE)
     with pytest.raises(OutcomeUnknown):
@@ -175,7 +177,7 @@ async def test_a_short_outage_of_the_event_log_is_waited_out(harness: Durability
     assert harness.loop.time() >= sum(limits.LIFECYCLE_PAUSES_S)
 
 
-async def test_with_the_event_log_down_the_change_stands_the_cache_is_dropped_and_the_operator_told(
+async def test_with_the_event_log_down_the_change_is_kept_the_cache_dropped_and_the_failure_reported(
     harness: DurabilityHarness,
 ) -> None:
     api = ChatApiHarness(harness)
@@ -195,7 +197,7 @@ async def test_with_the_event_log_working_the_cache_is_left_to_its_readers(harne
     assert await api.cached() == cached
 
 
-async def test_with_event_log_and_cache_down_the_change_still_stands(harness: DurabilityHarness) -> None:
+async def test_with_event_log_and_cache_down_the_change_is_still_kept(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     api.node.events_wire.always("append", LOST_REQUEST)
     api.directory_wire.always("forget_members", LOST_REQUEST)
@@ -204,7 +206,7 @@ async def test_with_event_log_and_cache_down_the_change_still_stands(harness: Du
     assert api.observer.unpublished_chats == [CHAT]
 
 
-async def test_a_group_stands_although_nobody_could_be_told(harness: DurabilityHarness) -> None:
+async def test_a_group_is_kept_although_its_event_could_not_be_published(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     api.node.events_wire.always("append", UNAVAILABLE)
     await api.service.create_group(_group("chat_new"), [BOB])

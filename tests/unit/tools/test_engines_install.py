@@ -54,7 +54,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     return machine
 
 
-def test_a_download_is_told_and_then_there(machine: Machine) -> None:
+def test_a_download_is_reported_and_then_installed(machine: Machine) -> None:
     reported: list[str] = []
     install_jars(PACKAGE, reported.append)
     assert (installed(PACKAGE) / "lib" / "artifact-1.0.jar").exists()

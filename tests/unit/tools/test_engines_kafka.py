@@ -35,7 +35,7 @@ def test_kafka_listens_on_the_loopback_address_only(kafka: Kafka) -> None:
             socket.create_connection(("127.0.0.2", port), 1)
 
 
-def test_kafka_creates_no_topic_that_nobody_asked_for(kafka: Kafka) -> None:
+def test_kafka_creates_no_topic_on_first_use(kafka: Kafka) -> None:
     assert topic_error(kafka.port, "nobody-made-me") == NO_SUCH_TOPIC
 
 

@@ -106,7 +106,7 @@ def test_a_port_that_was_taken_meanwhile_is_given_up_for_another(redis: Redis, t
         second.kill()
 
 
-def test_a_port_whose_taker_left_before_we_looked_is_given_up_all_the_same(redis: Redis, tmp_path: Path) -> None:
+def test_a_port_whose_taker_left_before_the_second_check_is_given_up_all_the_same(redis: Redis, tmp_path: Path) -> None:
     spare = spare_port()
     offered = iter([redis.port, spare])
 

@@ -101,7 +101,7 @@ def test_a_mutant_says_where_it_is_and_what_it_changes() -> None:
     assert "-    g(a,\n-      b)\n+    pass\n" in mutant.diff("def f(a, b):\n    # ü\n    g(a,\n      b)\n")
 
 
-def test_changes_of_one_line_are_told_apart() -> None:
+def test_changes_of_one_line_are_separate_mutants() -> None:
     assert [mutant.becomes for mutant in mutations("x = a + b + c\n", "x.py")] == ["x = a - b + c", "x = a + b - c"]
 
 
