@@ -56,7 +56,7 @@ SCENARIOS: Mapping[int, Scenario] = {
     ),
     19: Scenario(
         "reconnects, retries, a gateway killed in mid-fanout",
-        [_DELIVERY + "s19_a_gateway_killed_in_the_middle_of_fanout_costs_nobody_a_message"],
+        [_DELIVERY + "s19_a_gateway_killed_in_the_middle_of_fanout_costs_no_client_a_message"],
         [_KILLED_ROLE, _NETWORK + "a_line_that_is_cut_and_mended_costs_time_and_no_message"],
     ),
     20: Scenario(
