@@ -123,7 +123,7 @@ class MemoryAtomicStoreEngine:
 
 
 class BusyWire(Wire):
-    """Either leg can be held. What is held arrives once it is released, whoever still waits."""
+    """Either leg can be held. What is held arrives once it is released, even if its caller gave up."""
 
     def __init__(self) -> None:
         self.requests, self.responses = asyncio.Event(), asyncio.Event()
@@ -176,7 +176,7 @@ class EmbeddedAtomicStoreEngine:
 
         def sync() -> None:
             self._syncing.set()
-            assert self._may_sync.wait(SOON_S), "nobody let the sync end"
+            assert self._may_sync.wait(SOON_S), "the test did not let the sync end"
             Disk.sync(disk)
 
         disk.sync = sync  # type: ignore[method-assign]

@@ -314,13 +314,13 @@ class TouchBringsBack(MemoryAccounts):
 
 
 class RevokesOnlyForTheList(MemoryAccounts):
-    """The row stays, where nobody who lists sessions finds it."""
+    """The row stays, where no list of sessions shows it."""
 
     async def revoke(self, session_id: str, *, timeout_s: float) -> None:
         session = self._rows.sessions.get(session_id)
         await super().revoke(session_id, timeout_s=timeout_s)
         if session is not None:
-            self._rows.sessions.change(session_id, msgspec.structs.replace(session, user_id="nobody"))
+            self._rows.sessions.change(session_id, msgspec.structs.replace(session, user_id="unknown"))
 
 
 # --- users ------------------------------------------------------------------------------------------------------------

@@ -121,7 +121,7 @@ class ForgettingNothing(MemoryDirectoryEngine):
 
 
 class DroppingSilently(MemoryPushEngine):
-    """Envelopes are lost and nobody is told."""
+    """Envelopes are lost and no receiver is notified."""
 
     async def interrupt(self, gateway_id: str) -> None:
         self.channels._subscriptions[gateway_id].broken = True

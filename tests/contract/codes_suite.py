@@ -176,9 +176,9 @@ async def only_the_pending_code_signs_in(store: StoreEngine) -> None:
     """Raises `InvalidOtp` when the code is not pending, expired or another one, or when the phone has another user by
     now. A refused change raises the reason and leaves every row as it was.
     """
-    nobody = await people(store)
+    before = await people(store)
     assert await error_of(lambda: sign_in(store, session(), user())) is InvalidOtp
-    assert await people(store) == nobody
+    assert await people(store) == before
     await issue(store)
     issued = await people(store)
     for mac, now_ms in (("mac-2", NOW_MS), ("", NOW_MS), (MAC[:-1], NOW_MS), (MAC, CODE_END_MS)):
@@ -228,7 +228,7 @@ async def what_a_sign_in_replaces_goes_with_it_and_stays_if_it_is_refused(store:
     await store.accounts().add_user(user(), timeout_s=T_S)
     for session_id in ("sess_a", "sess_b", "sess_c"):
         await store.accounts().open_session(session(session_id), timeout_s=T_S)
-    replaces = ["sess_a", "sess_c", "sess_nobody_has"]
+    replaces = ["sess_a", "sess_c", "sess_before_has"]
     with pytest.raises(InvalidOtp):
         await sign_in(store, session("sess_d"), mac="another", replaces=replaces)
     assert await _there(store) == ["sess_a", "sess_b", "sess_c"]

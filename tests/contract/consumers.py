@@ -1,4 +1,4 @@
-"""Consumers for the event log's contract: they read on their own, and swear to who was told to have which partition."""
+"""Consumers for the event log's contract: they read on their own, and check which of them has which partition."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -88,7 +88,7 @@ class Consumer:
 
 
 class Crew:
-    """The consumers of one test, and whose hands each partition is in by what they were told."""
+    """The consumers of one test, and which of them holds each partition, by the assignments that they got."""
 
     def __init__(self, engine: EventLogEngine) -> None:
         self.engine = engine
@@ -106,7 +106,7 @@ class Crew:
                 await consumer.stop()
 
     async def hire(self, name: str, *, group: str = GROUP, start: bool = True) -> Consumer:
-        """A consumer that has joined; unless told otherwise it polls, and has got its first partition."""
+        """A consumer that has joined. With `start`, it polls, and has got its first partition."""
         consumer = Consumer(name, self.engine.reader(group, name), self.hands if group == GROUP else {})
         self.consumers.append(consumer)
         await consumer.open()
@@ -124,7 +124,7 @@ class Crew:
         await until(self.engine, met, what)
 
     async def until_shared(self) -> None:
-        """Every partition is in somebody's hands, and all who poll have a share."""
+        """Every partition is assigned, and every consumer that polls has a share."""
         await self.until(
             lambda: len(self.hands) == 4 and all(consumer.owned for consumer in self.consumers), "a fair share"
         )

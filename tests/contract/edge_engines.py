@@ -31,7 +31,7 @@ from tests.support.manual_clock import ManualClock
 
 
 class TimedEngine(Engine, Protocol):
-    """Its time passes when told to, or is waited for."""
+    """Its time passes by `advance`, or is waited for."""
 
     async def advance(self, seconds: float) -> None: ...
 

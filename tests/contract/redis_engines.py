@@ -147,7 +147,7 @@ class RedisRevocationsEngine(RedisEngine):
         return self._revocations
 
     async def wipe(self) -> None:
-        """Somebody asks at once, as somebody always does."""
+        """A process asks at once, as one of a deployment always does."""
         await super().wipe()
         await self._revocations.begin(timeout_s=PATIENCE_S)
 

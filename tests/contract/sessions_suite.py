@@ -59,7 +59,7 @@ async def the_sessions_of_a_user_are_found_oldest_first(store: StoreEngine) -> N
 
     await eventually(lambda: ids(ANN), ["sess_old", "sess_c", "sess_b", "sess_a"])
     await eventually(lambda: ids(BOB), ["sess_x"])
-    await eventually(lambda: ids("user_"), list[str]())  # not whoever has an id that begins like this
+    await eventually(lambda: ids("user_"), list[str]())  # not every user whose id begins like this
     await store.accounts().revoke("sess_b", timeout_s=T_S)
     await eventually(lambda: ids(ANN), ["sess_old", "sess_c", "sess_a"])
     await store.reopen()

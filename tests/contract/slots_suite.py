@@ -1,4 +1,4 @@
-"""What every message log promises about slots and keys: written once, all or nothing, seen by whoever comes later."""
+"""What every message log promises about slots and keys: written once, all or nothing, seen by every later read."""
 
 import asyncio
 from collections.abc import Coroutine

@@ -33,7 +33,7 @@ class Simulated:
 
     def run(self, test: Callable[[Clock], object]) -> None:
         loop = SimulatedLoop(Random(1))
-        process = Process(loop, "somebody", random=Random(2))
+        process = Process(loop, "process", random=Random(2))
         loop.run_until_complete(process.spawn(test(process.clock)))  # type: ignore[arg-type]
 
 

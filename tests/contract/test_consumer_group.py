@@ -1,4 +1,4 @@
-"""What the memory reader keeps when its wire is bad: calls that are lost, late, or answered to nobody."""
+"""What the memory reader keeps when its wire is bad: calls that are lost, late, or whose answer is lost."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -120,7 +120,7 @@ async def test_a_release_whose_answer_is_lost_still_hands_the_partition_over() -
         await first.stop()
         second = await crew.hire("second", start=False)
         second.start()
-        wire.fate = only("fine", "unanswered")  # it is told to release; it releases, but hears nothing back
+        wire.fate = only("fine", "unanswered")  # it is asked to release; it releases, but gets no answer
         with pytest.raises(ServiceUnavailable):
             await first.reader.poll(limit=3)
         await crew.until(lambda: len(second.owned) == 2, "the second half")

@@ -159,7 +159,7 @@ async def test_a_watcher_sees_every_record_in_the_order_of_the_log() -> None:
             seen.append(record)
 
         def committed(self, group: str, partition: Partition, next_offset: int) -> None:
-            raise AssertionError("nobody commits here")
+            raise AssertionError("no test commits here")
 
     engine = MemoryEventLogEngine(Watcher())
     await engine.writer().append(MESSAGES, events("chat_1", 0, 3), timeout_s=SOON_S)

@@ -30,7 +30,7 @@ from tests.unit.operations.populated_store import (
 )
 
 T = TypeVar("T")
-NOBODY = "nobody"
+UNKNOWN = "unknown"
 
 
 @pytest.fixture(params=list(ENGINES))
@@ -183,22 +183,22 @@ async def test_one_row_is_what_the_iteration_shows(inspected: Inspected) -> None
 
 async def test_what_is_not_there_is_not_shown(inspected: Inspected) -> None:
     _, rows, _ = inspected
-    assert await rows.chat(NOBODY) is None
-    assert await rows.counter(NOBODY) is None
+    assert await rows.chat(UNKNOWN) is None
+    assert await rows.counter(UNKNOWN) is None
     assert await rows.membership(DIRECT, CID) is None
     assert not await rows.has_user_chat(CID, DIRECT)
     assert await rows.pair(pair_key(ANN, CID)) is None
     assert await rows.slot(GROUP, 6) is None
-    assert await rows.slot(NOBODY, 1) is None
-    assert await rows.key(GROUP, NOBODY) is None
-    assert await rows.user(NOBODY) is None
+    assert await rows.slot(UNKNOWN, 1) is None
+    assert await rows.key(GROUP, UNKNOWN) is None
+    assert await rows.user(UNKNOWN) is None
     assert await rows.phone(phone_hash("+4930123456")) is None
-    assert await rows.session(NOBODY) is None
+    assert await rows.session(UNKNOWN) is None
     assert not await rows.has_user_session(BOB, f"sess_{CID}")
-    assert await rows.newest_slot(NOBODY) == 0
-    assert await rows.newest_message(NOBODY, at_most=9) is None
-    assert await every(rows.slots(NOBODY)) == []
-    assert await every(rows.members(NOBODY)) == []
+    assert await rows.newest_slot(UNKNOWN) == 0
+    assert await rows.newest_message(UNKNOWN, at_most=9) is None
+    assert await every(rows.slots(UNKNOWN)) == []
+    assert await every(rows.members(UNKNOWN)) == []
 
 
 async def test_the_newest_message_is_found_below_however_many_tombstones(inspected: Inspected) -> None:
@@ -225,7 +225,7 @@ async def test_a_chat_is_listed_as_dirty_since_its_time_and_no_other(inspected: 
     await rows.refresh()
     assert await rows.is_listed_dirty(EMPTY, dirty_at_ms=now_ms)
     assert not await rows.is_listed_dirty(EMPTY, dirty_at_ms=now_ms - 1)
-    assert not await rows.is_listed_dirty(NOBODY, dirty_at_ms=now_ms)
+    assert not await rows.is_listed_dirty(UNKNOWN, dirty_at_ms=now_ms)
 
 
 # --- as of when -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ SUITE: Suite[PushEngine] = Suite(port)
 
 
 class Inbox:
-    """A receiver that writes down what it is told: sequences, close orders, and the state of the subscription."""
+    """A receiver that records its calls: sequences, close orders, and the state of the subscription."""
 
     def __init__(self) -> None:
         self.heard: list[int | str] = []

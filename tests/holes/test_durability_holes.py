@@ -265,7 +265,7 @@ async def test_h22_one_attempt_burns_at_most_its_own_slot(harness: DurabilityHar
     node = harness.node()
     node.wire.on("allocate", LOST_RESPONSE)
     outcome = await node.send(draft(1))
-    assert harness.counter().allocated == 1, "slots that nobody owns"
+    assert harness.counter().allocated == 1, "slots without an owner"
     assert isinstance(outcome, ServiceUnavailable)
 
 

@@ -1,4 +1,4 @@
-"""A rule whose loss nobody notices is no rule: every mutant of the real code is caught by a checker."""
+"""A rule whose loss no checker notices is no rule: every mutant of the real code is caught by a checker."""
 
 import json
 from collections.abc import Mapping

@@ -190,7 +190,7 @@ class DurabilityHarness(MemoryEngines):
             self._in_the_log.add(event.message.message_id)
 
     def committed(self, group: str, partition: Partition, next_offset: int) -> None:
-        """Nobody reads the log here."""
+        """No consumer reads the log here."""
 
     def check_receipt(self, draft: Draft, receipt: Receipt) -> None:
         """At the moment of the answer: stored, as this sender's, and in the event log."""

@@ -14,7 +14,7 @@ RS = PyJWS(algorithms=["RS256", "RS512", "PS256"])
 
 
 def forgeries(token: str, *, kid: str, public_pem: bytes) -> Mapping[str, str]:
-    """By name. The genuine token is valid; each of these tries to pass for it, or to hurt whoever reads it."""
+    """By name. The genuine token is valid; each of these tries to pass for it, or to harm its verifier."""
     header, payload, signature = token.split(".")
     claims, other = unpacked(payload), foreign_key()
     none = packed({"alg": "none", "typ": "JWT", "kid": kid})

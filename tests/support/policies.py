@@ -20,7 +20,7 @@ Need = tuple[str, str]  # an action, and the table or index that it is done to
 
 
 class Denied(Exception):
-    """What a policy does not allow. No error of ours: nothing may catch it and go on."""
+    """What a policy does not allow. Not a `SeriatimError`: nothing may catch it and go on."""
 
 
 class PolicedClient(DynamoClient):
@@ -58,7 +58,7 @@ def policy(name: str) -> Mapping[str, Any]:
 
 
 def allows(policy: Mapping[str, Any], action: str, resource: str, *, arn: str = ARN) -> bool:
-    """Whoever is denied something in one place is not allowed it by another."""
+    """What one statement denies, no other statement allows."""
     effects = [
         statement["Effect"]
         for statement in policy["Statement"]

@@ -26,7 +26,7 @@ from tools.engines.dynamodb import KEY_ID, REGION, SECRET, DynamoDB
 PATIENCE_S = 30.0
 PREFIX = "test_"
 DELETES_MAX = 25  # in one batch of the store
-ANYBODY = AwsCredentials(key_id=KEY_ID, secret=SECRET)
+TEST_CREDENTIALS = AwsCredentials(key_id=KEY_ID, secret=SECRET)
 
 _EXPRESSIONS = ("ConditionExpression", "UpdateExpression", "KeyConditionExpression", "ProjectionExpression")
 _KEYWORDS = frozenset({"SET", "ADD", "REMOVE", "AND", "OR", "NOT"})
@@ -58,7 +58,7 @@ class PatientClient(DynamoClient):
     """
 
     def __init__(self, url: str, patience_s: float = PATIENCE_S) -> None:
-        super().__init__(url, region=REGION, credentials=lambda: ANYBODY, clock=SystemClock())
+        super().__init__(url, region=REGION, credentials=lambda: TEST_CREDENTIALS, clock=SystemClock())
         self._patience_s = patience_s
 
     async def call(self, operation: str, request: Request, *, until: float) -> bytes:

@@ -1,6 +1,6 @@
 """What a test does about an engine that is not on this machine: it says so and is skipped; in CI it fails.
 
-The run ends with a list of what was not run because of that, so that nobody takes a green run for more than it was.
+The run ends with a list of what was not run because of that, so that a green run is not taken for more than it was.
 """
 
 import os

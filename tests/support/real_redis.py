@@ -1,6 +1,6 @@
 """A real Redis for tests: one server per test process, started by the first test that needs it, and spoken to by hand.
 
-Time cannot be moved there. `pass_time` makes everything stored older instead, which is the same to whoever looks.
+Time cannot be moved there. `pass_time` makes everything stored older instead, which is the same to every reader.
 """
 
 import asyncio

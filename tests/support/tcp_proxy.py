@@ -29,7 +29,7 @@ class TcpProxy:
         self._ends: set[asyncio.StreamWriter] = set()
         self._handlers: set[asyncio.Task[None]] = set()
         self.attempts = 0  # to connect, cut or not
-        self.chunks_sent = 0  # by whoever connected: one per write, unless it is large
+        self.chunks_sent = 0  # by the connected clients: one per write, unless it is large
 
     async def __aenter__(self) -> "TcpProxy":
         self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)

@@ -84,7 +84,7 @@ class Device:
         self._ignores_incoming = True
 
     async def wait_closed(self) -> None:
-        """Returns when the connection has ended, whoever ended it."""
+        """Returns when the connection has ended, whichever side ended it."""
         if self._reading is not None:
             await self._reading
 
@@ -199,7 +199,7 @@ class Device:
         self._compare(chat_id, message)
 
     def _place(self, seen: Json) -> None:
-        """A message has one place and one id, whoever tells them: an ack, a repeated one, a push or a sync."""
+        """A message has one place and one id, in every frame: an ack, a repeated one, a push or a sync."""
         place = (seen["sequence"], seen["message_id"])
         known = self._places.setdefault((seen["chat_id"], seen["client_message_id"]), place)
         if known != place:

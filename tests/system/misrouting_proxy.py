@@ -47,7 +47,7 @@ class MisroutingProxy(Durability, History, Sessions):
 
     async def ready(self) -> None:
         async with asyncio.timeout(READY_S):
-            while min(len(self.right.ready), len(self.wrong.ready)) < 2:  # noqa: ASYNC110 - nobody tells
+            while min(len(self.right.ready), len(self.wrong.ready)) < 2:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.02)
 
     def submit(self, draft: Draft, *, deadline: float, answer: Answer) -> None:
@@ -81,7 +81,7 @@ class MisroutingProxy(Durability, History, Sessions):
 
 
 def other_than_owner(key: str, addresses: Sequence[str]) -> str:
-    """Not the owner, unless nobody else is there."""
+    """Not the owner, unless no other process is there."""
     others = [address for address in addresses if address != rendezvous(key, addresses)]
     return others[0] if others else addresses[0]
 

@@ -1,4 +1,4 @@
-"""A WebSocket on a bare socket: sends any bytes, and reads only when told to."""
+"""A WebSocket on a bare socket: sends any bytes, and reads only when the test asks for it."""
 
 import json
 import socket

@@ -73,7 +73,7 @@ SCENARIOS: Mapping[int, Scenario] = {
         "Redis wiped; DynamoDB throttled",
         [_DELIVERY + "s43_after_a_flush_of_redis_everyone_is_reachable_within_a_heartbeat_on_the_same_socket"],
         [_ENGINES + "s43_everybody_is_found_again_within_a_heartbeat_after_redis_forgot_everything"],
-        "DynamoDB Local throttles nobody; a server of ours does, in unit/engines/test_dynamodb_faults.py",
+        "DynamoDB Local throttles no request; a server of the tests does, in unit/engines/test_dynamodb_faults.py",
     ),
     23: Scenario(
         "fanout tries to write DynamoDB, a gateway Kafka",
@@ -111,7 +111,7 @@ SCENARIOS: Mapping[int, Scenario] = {
         "every rejection is an error frame",
         [_PRESSURE + "s27_a_frame_that_cannot_be_obeyed_is_answered"],
         [_KILLED_ENGINE],
-        "what users are told while an engine is away; the others need none",
+        "the errors that users get while an engine is away; the others need none",
     ),
     28: Scenario(
         "five failures open the breaker",

@@ -13,7 +13,7 @@ from tests.system.users import Reply, User, WebSocketClient, request
 
 Json = dict[str, Any]
 NOWHERE = "chat_01M7H5SFE6V1M67NWMKD5BCNS1"
-# Every documented route that names a chat, with a body that a member could send. `{me}` is whoever sends it.
+# Every documented route that names a chat, with a body that a member could send. `{me}` is the user who sends it.
 ROUTES: dict[tuple[str, str], Json | None] = {
     ("GET", "/chats/{chat_id}"): None,
     ("PATCH", "/chats/{chat_id}"): {"name": "ours now"},
@@ -45,7 +45,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 
 
 class Club:
-    """A group of two with one message in it, and somebody who is not in it."""
+    """A group of two with one message in it, and a user who is not in it."""
 
     def __init__(self, server: ServerProcess) -> None:
         self.owner, self.member, self.outsider = (User(server, _new_phone()) for _ in range(3))
@@ -67,7 +67,7 @@ class Club:
         return who.call(method, path, body)
 
     def seen_by_owner(self) -> list[object]:
-        """All that anybody could have changed."""
+        """All that a request could have changed."""
         paths = ("", "/members", "/messages", "/delivery-status")
         return [self.owner.call("GET", f"/chats/{self.chat_id}{path}").data for path in paths]
 
@@ -205,7 +205,7 @@ def _acked(club: Club, sequence: int) -> None:
 
 
 def _reuse(user: User) -> None:
-    """Somebody presents the refresh token of before: the session was stolen."""
+    """A client presents the refresh token of before: the session was stolen."""
     old = {"refresh_token": user.refresh_token}
     for expected in (200, 401):
         reply = request(user.server, "POST", "/api/v1/auth/refresh", old, X_Device_ID=user.device_id)

@@ -173,8 +173,8 @@ def test_a_cursor_beyond_the_end_is_an_empty_page_and_no_error(alice: User, chat
     "data",
     [
         bytes((0x81, 0x02)) + b"{}",  # not masked
-        bytes((0xC1, 0x82)) + bytes(4) + b"{}",  # compressed, though nobody agreed to it
-        framed(b"x", 3),  # an opcode nobody knows
+        bytes((0xC1, 0x82)) + bytes(4) + b"{}",  # compressed, though no extension was negotiated
+        framed(b"x", 3),  # an unknown opcode
         framed(b"x" * 126, PING),
         framed(b"", 0),  # goes on with nothing
         framed(b"x", PING, fin=False),

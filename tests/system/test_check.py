@@ -47,7 +47,7 @@ def test_checks_while_people_write_and_after_a_kill_find_nothing(server: ServerP
     server.kill()
     code, answer = tool(server, "check", "--json", "--recheck-seconds", "0")
     assert code == 0, answer
-    # Nobody acknowledged anything, so there is no watermark to look at.
+    # No client acknowledged anything, so there is no watermark to look at.
     assert [line["invariant"] for line in json.loads(answer)["invariants"] if not line["looked_at"]] == ["I4"]
 
 

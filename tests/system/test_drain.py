@@ -1,4 +1,4 @@
-"""SIGTERM under load: everyone is told and sent elsewhere, what was acknowledged stays, and the process ends well."""
+"""SIGTERM under load: clients are notified and go elsewhere, what was acknowledged stays, and the process ends well."""
 
 import asyncio
 import signal
@@ -12,7 +12,7 @@ from tests.system.server_process import serving
 from tests.system.users import User, request
 
 USERS = 20
-EACH = 40  # more than a burst: some are told to wait, and send the same again
+EACH = 40  # more than a burst: some are asked to wait, and send the same again
 
 
 async def test_a_drain_under_load_tells_everyone_loses_nothing_and_ends_with_0(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_while_it_drains_newcomers_get_503_and_later_requests_service_unavailabl
             for number in range(20):
                 websocket.send(chat_id, f"{number}" + "x" * 4000)
         with RawWebSocket(server, bob.access_token, receive_buffer=4096) as busy, alice.connect() as websocket:
-            # Pages that nobody reads are answers that were accepted: they hold the drain up until they are taken.
+            # Pages that no client reads are answers that were accepted: they hold the drain up until they are taken.
             busy.send(*({"type": "sync_request", "chat_id": chat_id, "last_acked_sequence": 0} for _ in range(50)))
             server.signal(signal.SIGTERM)
             assert websocket.receive("connection_closing")["reason"] == "server_shutdown"

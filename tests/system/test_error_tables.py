@@ -47,7 +47,7 @@ ERRORS = {
 }
 # Codes that clients must know and this server has no occasion to send: why.
 RESERVED_ERRORS = {
-    "FORBIDDEN": "whoever is connected and a member may do all that a frame can ask for; other scopes are 401 before",
+    "FORBIDDEN": "a connected member may do all that a frame can ask for; other scopes are 401 before",
     "NOT_FOUND": "reserved by the specification; a chat that is not there is NOT_A_MEMBER",
 }
 REFUSALS = {
@@ -140,7 +140,7 @@ def test_another_content_type_is_answered_invalid_content_type(alice: User, chat
 
 
 def test_a_flood_is_answered_rate_limited_and_closed_if_it_goes_on(alice: User, chat_id: str) -> None:
-    """Whoever sends on without waiting is refused 200 times a minute, and then closed."""
+    """A client that sends on without waiting is refused 200 times a minute, and then closed."""
     with RawWebSocket(alice.server, alice.access_token) as websocket:
         *answers, closing = _flood(websocket, chat_id)
         assert websocket.close_code() == 1008
@@ -284,7 +284,7 @@ def test_a_half_open_socket_is_closed_with_idle_timeout(tmp_path: Path) -> None:
         with RawWebSocket(server, alice.access_token) as dead, User(server, BOB).connect() as alive:
             *_, closing = dead.frames()
             assert (closing["reason"], closing["reconnect_allowed"]) == ("idle_timeout", True)
-            assert alive.is_usable(), "whoever answers pings stays"
+            assert alive.is_usable(), "a client that answers pings stays"
         assert server.metric("gateway_connection_timeout_total") >= 1
 
 

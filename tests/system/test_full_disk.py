@@ -15,7 +15,7 @@ USERS = 4
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux: the limits of another process")
 async def test_a_full_disk_refuses_sends_loses_nothing_and_works_again_once_there_is_room(tmp_path: Path) -> None:
-    """The breaker's pause is shortened: whoever waits half a minute in production waits a second here."""
+    """The breaker's pause is shortened: a client that waits half a minute in production waits a second here."""
     data = tmp_path / "data"
     with serving(data, command=with_limits(tmp_path, BREAKER_OPEN_S=1.0)) as server:
         users = await signed_in(lambda number: User(server, f"+4915100{number:06d}"), USERS)

@@ -1,4 +1,4 @@
-"""A hundred thousand frames that nobody should send: the server neither falls nor grows."""
+"""A hundred thousand frames that no client should send: the server neither falls nor grows."""
 
 import asyncio
 import os
@@ -49,7 +49,9 @@ async def test_fuzzed_frames_neither_crash_nor_leak(tmp_path: Path) -> None:
         await _fuzz(server, users, fuzzer, sent, WARM_UP)
         warm = _resident_bytes(server)
         await _fuzz(server, users, fuzzer, sent, FRAMES)
-        await asyncio.to_thread(until, lambda: server.metric("gateway_connections_active") == 0, "nobody is left")
+        await asyncio.to_thread(
+            until, lambda: server.metric("gateway_connections_active") == 0, "no connection is left"
+        )
         growth = _resident_bytes(server) - warm
         dave = User(server, "+4915188888888")  # in no chat of before, of which messages may still be on their way
         with dave.connect() as websocket:

@@ -39,7 +39,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 class RecordingDevice(Device):
-    """A device that counts what it is told, because once is the promise.
+    """A device that counts what it receives, because once is the promise.
 
     It is not content with an error: on a machine that does much else a request may run out of time.
     """
@@ -116,7 +116,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def repeated_min(self) -> int:
-        """A push to somebody else becomes a frame or is dropped; and a frame may have been read back instead."""
+        """A push to another user becomes a frame or is dropped; and a frame may have been read back instead."""
         own_pushes = sum(not event.origin_connection_id for events in self.events.values() for event in events)
         others_frames = sum(device.heard.total() - device.own_heard for device in self.devices)
         return self.pushes - own_pushes - others_frames
@@ -269,7 +269,7 @@ async def _observed(
 
 
 async def _until(condition: Callable[[], bool]) -> None:
-    """Whoever waits in vain goes on: the tests say what is missing, and each says its own."""
+    """A wait that fails raises nothing: the tests say what is missing, and each says its own."""
     ends = asyncio.get_running_loop().time() + PATIENCE_S
     while not await asyncio.to_thread(condition) and asyncio.get_running_loop().time() < ends:  # noqa: ASYNC110
         await asyncio.sleep(0.05)

@@ -59,7 +59,7 @@ class PowerCut:
         self._promised = lengths
 
     async def fail_in_the_middle_of_a_sync(self) -> None:
-        """Returns while one is under way that will never end, as far as anybody can know."""
+        """Returns while one is under way that will never end, as far as the server can know."""
         self._cut_next.set()
         async with asyncio.timeout(ANSWER_S):
             while not self._in_the_middle.is_set():  # noqa: ASYNC110 - a thread sets it
@@ -165,7 +165,7 @@ async def _some_acks(devices: list[Device], chance: random.Random) -> None:
 
 
 def _check_known(devices: list[Device], chat_id: str, history: list[Json]) -> None:
-    """All that was acknowledged or shown to anybody is there, in its place, once."""
+    """All that was acknowledged or shown to a user is there, in its place, once."""
     by_sequence = {each["sequence"]: each for each in history}
     keys = [each["client_message_id"] for each in history]
     assert len(set(keys)) == len(keys)

@@ -73,7 +73,7 @@ LIES: dict[str, tuple[str, Callable[[Json], object], str]] = {
         lambda document: document["paths"][f"{CHAT}/members"]["get"]["parameters"][1]["schema"].update(maximum=50),
         "Schema-violating request accepted",
     ),
-    "a token is asked for that nobody needs": (
+    "a token is asked for that no route needs": (
         "/health",
         lambda document: document["paths"]["/health"]["get"].update(security=[{"bearer": []}]),
         "API accepts requests without authentication",

@@ -1,4 +1,4 @@
-"""Clients that stop reading: warned, given time, closed with directions; and nobody else notices."""
+"""Clients that stop reading: warned, given time, closed with directions; and no other client notices."""
 
 import asyncio
 from contextlib import ExitStack
@@ -48,7 +48,7 @@ async def test_a_client_that_stops_reading_is_warned_given_five_seconds_notified
                 ]
                 acks += len(await asyncio.gather(*sends))
                 await asyncio.gather(*(healthy.has(wave + WAVE, chat_id) for chat_id in chats))
-            assert acks == total, "whoever reads is answered, whatever another device does"
+            assert acks == total, "a device that reads is answered, whatever another device does"
             fullest = await asyncio.to_thread(_fullest_until_closed, server, 1)
             received, warnings, closing, code = await asyncio.to_thread(_read_to_the_end, slow)
         assert _grace_s(server) >= limits.SLOW_CONSUMER_GRACE_S - LOG_GRAIN_S
@@ -103,7 +103,9 @@ async def test_two_hundred_clients_that_stop_reading_cost_the_others_no_ack(tmp_
         await asyncio.gather(*(device.close() for device in devices))
         stack.close()
         assert faults(devices) == []
-        await asyncio.to_thread(until, lambda: server.metric("gateway_connections_active") == 0, "nobody is left")
+        await asyncio.to_thread(
+            until, lambda: server.metric("gateway_connections_active") == 0, "no connection is left"
+        )
 
 
 async def _write(device: Device, chat_id: str, texts: list[str]) -> int:

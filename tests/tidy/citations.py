@@ -64,7 +64,7 @@ def slug(title: str) -> str:
 
 
 def broken(source: str, path: str, spec: Spec) -> list[Finding]:
-    """Every citation in this file that leads nowhere, or has a form that nobody can follow, by line."""
+    """Every citation in this file that leads nowhere, or has a form that no reader can follow, by line."""
     found: list[Finding] = []
     for line, text in _python(source) if path.endswith(".py") else _markdown(source):
         for at, what in _wrong(text, spec, python=path.endswith(".py")):

@@ -115,7 +115,7 @@ def _dropped_tasks(tree: ast.Module) -> Found:
             continue
         owner, _, called = _dotted(node.value.func).rpartition(".")
         if called in ("create_task", "ensure_future") and owner not in groups:
-            yield node.lineno, f"{called}: whoever starts a task awaits it or cancels it"
+            yield node.lineno, f"{called}: the code that starts a task awaits it or cancels it"
 
 
 # --- sets ------------------------------------------------------------------------------------------------------------

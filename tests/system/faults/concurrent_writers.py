@@ -1,6 +1,6 @@
 """Many who write at once to a chat of one ingest process, and a few who write to chats of the other one.
 
-What the many are told is theirs. The few must not notice for longer than a second that anything fails elsewhere.
+The many may be refused. The few must not notice for longer than a second that anything fails elsewhere.
 """
 
 import asyncio

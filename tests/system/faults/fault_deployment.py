@@ -89,7 +89,7 @@ class FaultDeployment:
         return user.call("GET", "/chats").status
 
     def _chats(self) -> Sequence[str]:
-        """As many of each ingest process, so that no fault of one meets nobody."""
+        """As many of each ingest process, so that every fault of one meets some chats."""
         addresses = sorted(f"127.0.0.1:{each.rpc_port}" for each in self.cluster.ingests)
         wanted = dict.fromkeys(addresses, CHATS // len(addresses))
         found: list[str] = []

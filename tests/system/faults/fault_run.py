@@ -47,9 +47,9 @@ class FaultRun:
         self._restarted.append((process, process.lives()))
 
     async def until_noticed(self) -> None:
-        """Returns once a user was told that something is wrong."""
+        """Returns once a user got an error."""
         before = len(self.load.errors)
-        await self.load.until(lambda: len(self.load.errors) > before, "somebody notices")
+        await self.load.until(lambda: len(self.load.errors) > before, "a user gets an error")
 
     async def until_recovered(self) -> None:
         """Returns once everything is as before: every chat, every user, every process."""
@@ -132,7 +132,7 @@ class FaultRun:
         }
 
     async def _ready_s(self) -> float:
-        while await asyncio.to_thread(self._unready):  # noqa: ASYNC110 - nobody tells us
+        while await asyncio.to_thread(self._unready):  # noqa: ASYNC110 - there is no notification
             await asyncio.sleep(POLL_S)
         return self._since(time.monotonic())
 
@@ -142,7 +142,7 @@ class FaultRun:
 
 
 class RestPoller:
-    """Somebody who asks for the own chats over and over. `errors`: what came instead."""
+    """A user who asks for the own chats over and over. `errors`: what came instead."""
 
     def __init__(self, user: User) -> None:
         self.errors: list[str] = []

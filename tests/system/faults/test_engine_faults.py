@@ -68,7 +68,7 @@ async def test_an_engine_that_is_restarted_in_order_costs_time_and_no_message(
 async def test_s43_everybody_is_found_again_within_a_heartbeat_after_redis_forgot_everything(
     fault_deployment: FaultDeployment,
 ) -> None:
-    """No connection breaks, so nobody is told that anything was lost."""
+    """No connection breaks, so no process learns that anything was lost."""
     async with fault_deployment.under_load(FLUSHED) as run, client_of(fault_deployment.redis.url) as client:
         assert await ask(client, "FLUSHALL") is not None
     assert run.load.errors == []

@@ -15,7 +15,7 @@ from tests.system.faults.fault_run import FaultRun
 pytestmark = pytest.mark.timeout(300)
 
 ROLES = ("gateway", "ingest", "fanout", "api")
-# Longer than whoever waits for it has patience: clients for a gateway and for REST, gateways for an ingest.
+# Longer than its callers wait: clients for a gateway and for REST, gateways for an ingest.
 PAUSED_S = {
     "gateway": limits.CLIENT_SEND_UNANSWERED_S + 1,
     "ingest": limits.GRPC_PING_S * (limits.GRPC_PINGS_UNANSWERED_MAX + 2),
@@ -58,7 +58,7 @@ async def test_a_process_that_gets_sigterm_hands_over_its_work(fault_deployment:
         process.signal(signal.SIGTERM)
         run.mark_end()
         await _the_other_answers(fault_deployment, role)
-    assert [line for line in process.lines() if line["event"] == "stopped"], "it was told, and not cut"
+    assert [line for line in process.lines() if line["event"] == "stopped"], "it drained, and was not cut"
     if role in ("ingest", "fanout"):
         assert run.load.errors == []
 
@@ -139,7 +139,7 @@ async def _at_work(fault_deployment: FaultDeployment, run: FaultRun, role: str) 
 
 
 async def _the_other_answers(fault_deployment: FaultDeployment, role: str) -> None:
-    """Of REST no client of ours knows a second address; a balancer before it would."""
+    """The REST client of these tests knows no second address; a balancer before it would."""
     if role == "api":
         assert await asyncio.to_thread(fault_deployment.rest_elsewhere) == 200
 

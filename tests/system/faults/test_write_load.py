@@ -18,7 +18,7 @@ class FakeEndpoint:
     host, port = "127.0.0.1", 1
 
 
-class Somebody(User):
+class FakeUser(User):
     """Signed in nowhere. `histories`: what REST would show, by chat."""
 
     def __init__(self, user_id: str, histories: Mapping[str, Sequence[Json]]) -> None:
@@ -45,7 +45,7 @@ def message(chat_id: str, sequence: int, sender: str = "ada", name: str = "") ->
 
 
 def talk_of(histories: Mapping[str, Sequence[Json]]) -> tuple[WriteLoad, RetryingDevice, RetryingDevice]:
-    ada, bob = (RetryingDevice(Somebody(each, histories), [FakeEndpoint()], [TALK]) for each in ("ada", "bob"))
+    ada, bob = (RetryingDevice(FakeUser(each, histories), [FakeEndpoint()], [TALK]) for each in ("ada", "bob"))
     return WriteLoad([ada, bob], [TALK]), ada, bob
 
 
@@ -72,9 +72,9 @@ async def test_a_message_that_was_acknowledged_and_seen_by_all_is_no_loss() -> N
 
 
 async def test_what_fanout_pushes_of_an_earlier_talk_is_no_ack_and_no_arrival_of_this_one() -> None:
-    """A fanout that was held up, or reads again from its commit, pushes to whoever is connected by then.
+    """A fanout that was held up, or reads again from its commit, pushes to the devices that are connected by then.
 
-    The connection on which it was sent is gone, so its writer is pushed it, too: it is nobody's echo any more.
+    The connection on which it was sent is gone, so its writer is pushed it, too: no connection owns it any more.
     """
     said, before = message(TALK, 1), message(EARLIER, 7)
     load, ada, bob = talk_of({TALK: [said], EARLIER: [before]})

@@ -32,7 +32,7 @@ class RetryingDevice(Device):
 
     Only what belongs to `chats`, those of its load, counts as acknowledged or seen: its user may have talked before,
     and fanout may still push, or push again, what was said then. That says nothing about this load, early or late.
-    Whoever is `impatient` gives up what was refused once, and writes something else.
+    An `impatient` device gives up what was refused once, and writes something else.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RetryingDevice(Device):
                 await super().connect()
         except (Lost, TimeoutError) as error:
             await self.drop()
-            raise Lost(str(error) or "nobody greeted") from None
+            raise Lost(str(error) or "no greeting came") from None
 
     async def drop(self) -> None:
         """Ends the connection without a word, as a client does that has waited long enough."""
@@ -174,7 +174,7 @@ class WriteLoad:
 
     @property
     def errors(self) -> list[str]:
-        """What users were told, one code for each time."""
+        """The errors that users got, one code for each time."""
         return [what for device in self.devices for _, what in device.errors]
 
     async def progress(self) -> None:
@@ -222,7 +222,7 @@ class WriteLoad:
             keys = [each["client_message_id"] for each in history]
             assert len(dict.fromkeys(keys)) == len(keys), "a message is there twice"
             stored = {each["message_id"] for each in history if each["client_message_id"] not in given_up}
-            assert stored <= acked, "what nobody gave up was acknowledged"
+            assert stored <= acked, "what no device gave up was acknowledged"
             acked -= {each["message_id"] for each in history}
         lost = self._lost(acked)
         assert lost == {}, f"acknowledged and not stored: {lost}; and what devices say: {faults(self.devices)}"

@@ -29,7 +29,7 @@ from seriatim.simulation.stores.request_keys import MemoryRequestKeys
 from tests.support.durability_harness import ANN, BOB, CHAT, CID, EVE, DurabilityHarness, draft, key_id
 from tests.support.scripted_wire import ScriptedWire
 
-DAN = "user_dan"  # somebody who exists and is in no chat
+DAN = "user_dan"  # a user who exists and is in no chat
 
 Json = Any  # answers are looked at as a client sees them
 
@@ -178,7 +178,7 @@ class CursorSecrets(Secrets):
     """Only cursors are made here."""
 
     def code_mac(self, code: str, phone_hash: str, expires_at_ms: int) -> str:
-        raise AssertionError("nobody signs in here")
+        raise AssertionError("no test signs in here")
 
     def seal(self, text: str, context: str) -> bytes | None:
         return None

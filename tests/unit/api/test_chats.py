@@ -21,7 +21,7 @@ from tests.support.scripted_wire import LOST_RESPONSE
 from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import ChatApiHarness, field_of
 
-NOBODY = "user_nobody"
+UNKNOWN = "user_unknown"
 FOR_EVER = "9999-12-31T23:59:59.999Z"
 
 
@@ -109,10 +109,10 @@ async def test_a_name_of_128_characters_within_spaces_is_accepted_and_none_is_to
 async def test_with_unknown_members_nothing_is_written_and_they_are_named(harness: DurabilityHarness) -> None:
     api, before = ChatApiHarness(harness), dict(harness.store.chats)
     with pytest.raises(UserNotFound) as refused:
-        await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [NOBODY, BOB, "user_0"]})
-    assert refused.value.details == {"user_ids": [NOBODY, "user_0"]}
+        await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [UNKNOWN, BOB, "user_0"]})
+    assert refused.value.details == {"user_ids": [UNKNOWN, "user_0"]}
     with pytest.raises(UserNotFound):
-        await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [NOBODY]})
+        await api.ask(ANN, "POST /chats", {"type": "direct", "member_ids": [UNKNOWN]})
     assert harness.store.chats == before
     assert api.creations() == []
 
@@ -151,7 +151,7 @@ async def test_R9_a_direct_chat_has_its_two_members_for_ever(harness: Durability
     for request, body in (
         (f"PATCH /chats/{chat_id}", {"name": "Us"}),
         (f"POST /chats/{chat_id}/members", {"user_id": CID}),
-        (f"POST /chats/{chat_id}/members", {"user_id": NOBODY}),
+        (f"POST /chats/{chat_id}/members", {"user_id": UNKNOWN}),
         (f"DELETE /chats/{chat_id}/members/{BOB}", None),
         (f"DELETE /chats/{chat_id}/members/{ANN}", None),
         (f"PATCH /chats/{chat_id}/members/{BOB}", {"role": "admin"}),
@@ -230,7 +230,7 @@ async def test_a_creation_with_an_unknown_outcome_is_resumed_by_its_key(harness:
 async def test_a_refused_creation_gives_its_key_back(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     with pytest.raises(UserNotFound):
-        await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [NOBODY]}, key=1)
+        await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [UNKNOWN]}, key=1)
     assert (await api.ask(ANN, "POST /chats", {"type": "group", "member_ids": [BOB]}, key=1)).status == 201
 
 

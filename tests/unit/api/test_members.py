@@ -1,4 +1,4 @@
-"""Members over REST: who may do what, to whom, in which chat; and that a change is told of only after it is made."""
+"""Members over REST: who may do what, to whom, in which chat; and that a change is published only after it is made."""
 
 import asyncio
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from tests.support.scripted_wire import LOST_RESPONSE, UNAVAILABLE, with_before
 from tests.support.virtual_time import simulate
 from tests.unit.api.chat_api_harness import DAN, ChatApiHarness, field_of
 
-NOBODY = "user_nobody"
+UNKNOWN = "user_unknown"
 FAY, GIL = "user_fay", "user_gil"  # a member and an admin, to do something to
 
 ROLES = {"owner": ANN, "admin": BOB, "member": CID, "outsider": EVE}
@@ -122,12 +122,12 @@ async def test_oneself_is_no_target_whatever_the_role(harness: DurabilityHarness
 async def test_who_may_not_add_does_not_learn_who_exists(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     for user_id, error in ((CID, Forbidden), (EVE, NotAMember)):
-        for target in (NOBODY, BOB, DAN):
+        for target in (UNKNOWN, BOB, DAN):
             with pytest.raises(error):
                 await api.ask(user_id, f"POST /chats/{CHAT}/members", {"user_id": target})
     with pytest.raises(UserNotFound) as refused:
-        await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": NOBODY})
-    assert refused.value.details == {"user_ids": [NOBODY]}
+        await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": UNKNOWN})
+    assert refused.value.details == {"user_ids": [UNKNOWN]}
 
 
 async def test_who_is_a_member_already_is_not_added_again(harness: DurabilityHarness) -> None:

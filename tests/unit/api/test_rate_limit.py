@@ -1,4 +1,4 @@
-"""Rate limits: who is counted where, what the headers say, and what happens when nobody can count."""
+"""Rate limits: who is counted where, what the headers say, and what happens when counting fails."""
 
 from typing import Any
 

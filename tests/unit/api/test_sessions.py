@@ -16,7 +16,7 @@ from tests.support.rest import DEVICE, OTHER_DEVICE, OTHER_PHONE, RestClient, Re
 
 
 class Gateway:
-    """Implements `PushReceiver`: keeps what it is told."""
+    """Implements `PushReceiver`: keeps what it receives."""
 
     def __init__(self) -> None:
         self.envelopes: list[PushEnvelope] = []

@@ -88,7 +88,7 @@ async def test_a_store_or_an_event_log_that_is_away_exits_with_2(
 ) -> None:
     monkeypatch.setattr("seriatim.domain.limits.KAFKA_ADMIN_S", 1.0)
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # and no process listens
         nowhere = f"127.0.0.1:{taken.getsockname()[1]}"
         no_store = await run(store=f"dynamodb://?endpoint=http://{nowhere}", events=events_of(populated))
         no_events = await run(store=store_of(populated), events=f"kafka://{nowhere}")

@@ -1,4 +1,4 @@
-"""`seriatim config` and the command itself: what is wrong is told at once, and what is not needed is not imported."""
+"""`seriatim config` and the command itself: mistakes are reported at once, and what is not needed is not imported."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`seriatim counters repair` on a folder without a server: it says what it found, and changes nothing unless told."""
+"""`seriatim counters repair` on a folder without a server: it says what it found, and changes nothing on a dry run."""
 
 import asyncio
 import json

@@ -51,7 +51,7 @@ def test_a_difference_is_one_object_for_programs(url: str) -> None:
 
 def test_a_store_that_cannot_be_reached_is_reported_in_one_line() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # and no process listens
         refused = _run("verify", "--url", f"http://127.0.0.1:{taken.getsockname()[1]}")
     assert refused.exit_code == 2
     assert refused.stdout == ""

@@ -1,4 +1,4 @@
-"""Doubles of what a gateway is handed: a socket that remembers, a durability that does as told, and the rest."""
+"""Doubles of what a gateway is handed: a socket that remembers, a durability that answers as scripted, and the rest."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -129,7 +129,7 @@ async def test_a_member_who_was_removed_and_added_again_misses_nothing(harness: 
     harness.durability.chats[CHAT] = [1, 2, 3, 4]
     harness.deliver(connection, 4, 3)
     await asyncio.sleep(1)
-    assert socket.messages == [2, 3, 4], "the client was never told that it is not in step any more"
+    assert socket.messages == [2, 3, 4], "the client never learned that it is not in step any more"
 
 
 async def test_h9_a_lost_last_push_is_found_by_the_probe_within_a_minute(harness: GatewayHarness) -> None:

@@ -26,7 +26,7 @@ async def test_a_few_are_called_at_once_and_who_joins_a_crowd_waits_with_it() ->
     for each in (1, 2):
         end.schedule(partial(called.append, each))
     await turns(1)
-    assert called == [1, 2], "nobody waits for a crowd that is none"
+    assert called == [1, 2], "a lone request waits for no others"
     for each in (3, 4, 5):
         end.schedule(partial(called.append, each))
     await turns(2)

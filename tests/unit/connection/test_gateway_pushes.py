@@ -1,4 +1,4 @@
-"""Pushes that arrive together: each connection gets its own, in order, and one in trouble keeps nobody from theirs."""
+"""Pushes that arrive together: each connection gets its own, in order, and one that fails hinders no other."""
 
 import asyncio
 from random import Random
@@ -51,7 +51,7 @@ async def test_h16_the_chats_of_a_run_are_kept_apart_however_they_are_mixed(harn
 async def test_h18_an_own_message_between_those_of_a_run_is_passed_and_not_sent(harness: GatewayHarness) -> None:
     """Its ack comes before the pushes of what others wrote at the same moment."""
     connection, socket = await harness.synced([1])
-    harness.durability.chats[CHAT] = [1, 2]  # somebody else's, whose push is still on its way
+    harness.durability.chats[CHAT] = [1, 2]  # another sender's, whose push is still on its way
     await ask(connection, a_send())
     harness.durability.answer(0, Receipt(message_id="msg_3", sequence=3, created_at="", prev_sequence=2))
     harness.deliver_run(a_delivery(connection, 2, 1), a_delivery(connection, 4, 3), a_delivery(connection, 5, 4))
@@ -129,7 +129,7 @@ async def test_a_close_order_between_two_pushes_comes_between_them(harness: Gate
     await turns()
     assert socket.messages == [2]
     assert connection.closed
-    assert harness.observed.strays == 1, "the push after it found nobody"
+    assert harness.observed.strays == 1, "the push after it found no connection"
 
 
 async def test_a_bug_met_by_one_connection_keeps_no_other_from_its_pushes(harness: GatewayHarness) -> None:

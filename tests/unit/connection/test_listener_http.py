@@ -179,7 +179,7 @@ async def test_a_body_is_invited_only_when_the_application_wants_to_read_it() ->
 
 @on_real_loops
 async def test_an_answer_given_before_the_body_was_read_reaches_a_client_that_still_sends() -> None:
-    """And is the last on this connection: nobody can tell where the next request would begin."""
+    """And is the last on this connection: it is unknown where the next request would begin."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await answer(send, 413, b"too much")
@@ -247,7 +247,7 @@ async def test_the_application_hears_of_a_client_that_went_away() -> None:
         while (event := await receive())["type"] != "http.disconnect":
             pass
         heard.append(event["type"])
-        await answer(send, 200, b"to nobody")
+        await answer(send, 200, b"to no peer")
 
     async with listener_harness(app) as harness:
         peer = await harness.dial()

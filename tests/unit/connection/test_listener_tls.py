@@ -1,4 +1,4 @@
-"""The same door with TLS: nothing of it may depend on a plain transport."""
+"""The same listener with TLS: nothing of it may depend on a plain transport."""
 
 import datetime
 import ssl

@@ -231,7 +231,7 @@ async def test_a_bug_met_by_one_frame_closes_its_connection_alone_with_1011() ->
         first, second = harness.gateway.connections.values()
 
         def broken(text: str | bytes) -> None:
-            raise RuntimeError("a bug of ours")
+            raise RuntimeError("a bug in the code")
 
         second.received = broken  # type: ignore[method-assign]
         await victim.send(SEND)

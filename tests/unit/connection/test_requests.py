@@ -115,7 +115,7 @@ async def fail_sends(harness: GatewayHarness, count: int, error: type[OutcomeUnk
 
 
 async def test_b2_failed_drafts_refuse_no_other_draft_however_many_they_are(harness: GatewayHarness) -> None:
-    """Which dependency fails is known below, by its calls: a gateway asks each time, and passes on what it is told."""
+    """Which dependency fails is known below, by its calls: a gateway asks each time, and passes the answer on."""
     connection, _ = await harness.connect()
     for error in (OutcomeUnknown, NotAMember):
         await fail_sends(harness, 8, error)

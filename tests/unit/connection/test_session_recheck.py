@@ -16,7 +16,7 @@ from tests.unit.connection.gateway_harness import GatewayHarness, gateway_chance
 
 
 class Registrar:
-    """An `Authenticator` that answers as told and remembers who asked when."""
+    """An `Authenticator` that answers as scripted and remembers which session was asked about when."""
 
     def __init__(self) -> None:
         self.revoked: list[str] = []
@@ -34,7 +34,7 @@ class Registrar:
         await asyncio.sleep(0.01)
         self.at_once -= 1
         if self.away:
-            raise ServiceUnavailable("nobody can tell")
+            raise ServiceUnavailable("it is unknown")
         if claims.sid in self.revoked:
             raise Unauthorized("this session was ended", details={"reason": "token_revoked"})
 

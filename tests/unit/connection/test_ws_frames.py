@@ -88,7 +88,7 @@ def test_what_only_the_codec_may_judge_is_left_to_it(head: bytes) -> None:
 
 
 class Heard:
-    """A connection, its transport and its door, as far as a WebSocket knows them."""
+    """A connection, its transport and its listener, as far as a WebSocket knows them."""
 
     def __init__(self) -> None:
         self.texts: list[str | bytes] = []

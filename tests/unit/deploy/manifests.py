@@ -1,4 +1,4 @@
-"""The files of deploy/ as data: what the containers of each role are told, and how they are run."""
+"""The files of deploy/ as data: the settings of each role's containers, and how they are run."""
 
 import functools
 import os
@@ -66,7 +66,7 @@ def container(workload: Block) -> Block:
 
 
 def environment(workload: Block) -> dict[str, str]:
-    """As the process sees it. Secrets have a value of ours, the settings that of the config map."""
+    """As the process sees it. Secrets have a value for tests, the settings that of the config map."""
     settings = of_kind("ConfigMap")["settings"]["data"]
     found: dict[str, str] = {}
     for each in container(workload).get("env", ()):

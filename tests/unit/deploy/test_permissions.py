@@ -92,7 +92,7 @@ async def test_tables_are_made_mended_and_compared_with_the_rights_of_that_tool_
                 assert list(await verify(control, prefix=prefix)) == []
     finally:
         await careful.close()
-    # DynamoDB Local has no backups, so nobody is asked to switch them on.
+    # DynamoDB Local has no backups, so no call switches them on.
     asked = {action for action, _ in police.needs} | {"UpdateContinuousBackups"}
     assert sorted(asked) == sorted({action for grant in GRANTS["tables"] for action in grant.actions})
 

@@ -1,4 +1,4 @@
-"""Whom an attempt is counted for: nobody can hide behind a header, and nobody pays for their proxy's other clients."""
+"""Whom an attempt is counted for: no client can hide behind a header, and none pays for its proxy's other clients."""
 
 import pytest
 
@@ -11,7 +11,7 @@ TRUSTED = parse_networks(["10.0.0.0/8", "fd00::/8"])
     ("peer", "forwarded_for", "client"),
     [
         ("1.2.3.4", [], "1.2.3.4"),
-        ("1.2.3.4", ["9.9.9.9"], "1.2.3.4"),  # anybody can write a header
+        ("1.2.3.4", ["9.9.9.9"], "1.2.3.4"),  # every client can write a header
         ("10.0.0.1", [], "10.0.0.1"),
         ("10.0.0.1", ["9.9.9.9"], "9.9.9.9"),
         ("10.0.0.1", ["8.8.8.8, 9.9.9.9"], "9.9.9.9"),  # what stands left of it is hearsay

@@ -1,6 +1,6 @@
 """Events of yesterday are read today, and events of today were readable yesterday (S37).
 
-The events and schemas in tests/golden_events are frozen: they are what is in somebody's log. New ones are added beside.
+The events and schemas in tests/golden_events are frozen: the logs of deployments hold them. New ones are added beside.
 """
 
 import hashlib

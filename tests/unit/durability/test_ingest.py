@@ -1,4 +1,4 @@
-"""The door of the durability plane: what is let in, when it is shut, and how it is left."""
+"""Ingest: what is admitted, when its breakers are open, and how it drains."""
 
 import asyncio
 
@@ -106,7 +106,7 @@ async def test_once_the_store_works_again_one_send_closes_its_breaker_and_an_out
 
 
 async def test_a_probe_that_finds_a_full_queue_is_given_back(harness: DurabilityHarness) -> None:
-    """Otherwise nobody could try the event log for the length of a probe."""
+    """Otherwise no draft could try the event log for the length of a probe."""
     harness.add_chat("chat_2")
     node = harness.node()
     node.wire.on("persist", LOST_REQUEST)

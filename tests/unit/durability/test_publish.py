@@ -1,4 +1,4 @@
-"""Publishing by the prefix rule: first occurrences in order, whoever publishes and whatever fails."""
+"""Publishing by the prefix rule: first occurrences in order, whichever process publishes and whatever fails."""
 
 import asyncio
 

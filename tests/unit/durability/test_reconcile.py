@@ -1,4 +1,4 @@
-"""What an owner left unpublished is settled by somebody else, and settling twice at once costs only duplicates."""
+"""What an owner left unpublished is settled by another process, and settling twice at once costs only duplicates."""
 
 import asyncio
 

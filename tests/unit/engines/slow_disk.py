@@ -23,7 +23,7 @@ class SlowDisk:
 
     def sync(self) -> None:
         self.begun.set()
-        assert self.may_end.wait(SOON_S), "nobody let the sync end"
+        assert self.may_end.wait(SOON_S), "the test did not let the sync end"
         Disk.sync(self._disk)
         self.syncs += 1
 

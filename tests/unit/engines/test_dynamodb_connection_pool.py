@@ -189,7 +189,7 @@ async def test_too_many_that_wait_are_refused_before_anything_is_sent(monkeypatc
 
 async def test_a_port_without_a_listener_is_an_unknown_outcome() -> None:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens
+        taken.bind(("127.0.0.1", 0))  # and no process listens
         pool = ConnectionPool("127.0.0.1", taken.getsockname()[1], None)
         with pytest.raises(OutcomeUnknown):
             await ask(pool, b"hello")
@@ -221,7 +221,7 @@ async def test_a_server_that_speaks_unasked_loses_its_connection() -> None:
         writer.write(http(b"one"))
         await writer.drain()
         await asyncio.sleep(0.02)
-        writer.write(http(b"for nobody"))
+        writer.write(http(b"unasked for"))
 
     async with pool_to(twice) as (pool, server):
         assert await ask(pool, b"a") == HttpResponse(200, b"one")
@@ -231,7 +231,7 @@ async def test_a_server_that_speaks_unasked_loses_its_connection() -> None:
 
 
 async def test_words_in_the_same_breath_as_an_answer_are_no_answer_to_the_next_request() -> None:
-    unasked = http(b"for nobody")
+    unasked = http(b"unasked for")
 
     async def overhasty(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
         if number == 0:

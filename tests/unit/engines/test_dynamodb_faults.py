@@ -1,4 +1,4 @@
-"""DynamoDB that stands still, dies and comes back: nobody waits longer than asked, and what was answered is kept."""
+"""DynamoDB that hangs, dies and comes back: no caller waits longer than asked, and what was answered is kept."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator

@@ -61,7 +61,7 @@ async def test_an_early_commit_is_synced_even_if_no_further_request_follows(fold
 async def test_a_request_that_changes_nothing_is_not_answered_early(
     folder: Folder, slow: SlowDisk, refuses: bool
 ) -> None:
-    """A refusal goes out to somebody, who must not learn of a row that a loss of power can undo."""
+    """A refusal reaches a client, which must not learn of a row that a loss of power can undo."""
 
     def decide(transaction: WriteTransaction) -> bytes | None:
         if refuses:
@@ -111,7 +111,7 @@ async def test_a_read_that_waited_does_not_show_what_was_written_meanwhile_befor
 
     def sync() -> None:
         begun_syncs.append(len(begun_syncs))
-        assert may_end[begun_syncs[-1]].wait(SOON_S), "nobody let the sync end"
+        assert may_end[begun_syncs[-1]].wait(SOON_S), "the test did not let the sync end"
         Disk.sync(folder.disk)
 
     monkeypatch.setattr(folder.disk, "sync", sync)

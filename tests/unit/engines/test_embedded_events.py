@@ -96,7 +96,7 @@ async def test_a_topic_keeps_its_number_of_partitions(folder: Folder) -> None:
 async def test_after_a_broken_disk_is_mended_readers_see_what_the_log_holds(
     folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sync failed, but the events are in the log: nobody was told of them, and yet none may be left out."""
+    """The sync failed, but the events are in the log: their writer got no success, and yet none may be left out."""
     log = await EmbeddedEventLog.open(folder, SIZES)
     await append(log, b"0")
     reader = await reading(log)

@@ -252,7 +252,7 @@ async def test_after_a_failed_sync_what_was_decided_is_done_again_and_what_was_n
         error = await each.outcome()
         assert isinstance(error, OutcomeUnknown)
         assert "no space" in error.message
-    assert type(await again[0].outcome()) is ServiceUnavailable, "it was told so, and not from within"
+    assert type(await again[0].outcome()) is ServiceUnavailable, "it was called back, and not from within"
     mended: list[int] = []
     folder.writer.mended.append(lambda: mended.append(1))
     room.set()

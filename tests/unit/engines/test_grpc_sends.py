@@ -312,7 +312,7 @@ async def test_ending_the_client_answers_everybody() -> None:
             recorder.send("one")
             await until(lambda: ingest.plane.taken)
         assert isinstance(recorder.of("one"), OutcomeUnknown)
-        ingest.plane.release()  # to nobody
+        ingest.plane.release()  # to no caller
 
 
 async def test_a_port_that_is_taken_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""A look at Kafka disturbs nobody, ends whatever happens meanwhile, and says so when it cannot see."""
+"""An inspection of Kafka disturbs no consumer, ends whatever happens meanwhile, and fails when it cannot read."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -47,7 +47,7 @@ class TokenHarness:
         return True
 
     def rotate(self) -> str:
-        """Elsewhere: the verifier is not told. Returns a token of the new key."""
+        """Elsewhere: the verifier is not notified. Returns a token of the new key."""
         self.clock.advance(1)
         self.keys.rotate()
         return self.signer.sign(CLAIMS)

@@ -1,4 +1,4 @@
-"""Push over a real Redis: what travels, and what a gateway is told when the subscription suffers."""
+"""Push over a real Redis: what travels, and which calls a receiver gets when its subscription suffers."""
 
 import asyncio
 import json
@@ -110,9 +110,9 @@ def test_what_is_malformed_is_called_so(data: bytes) -> None:
 
 
 def test_a_delivery_without_connections_is_malformed() -> None:
-    nobody = MessageDelivery(connection_ids=(), message=delivery(1).message, prev_sequence=None)
+    undeliverable = MessageDelivery(connection_ids=(), message=delivery(1).message, prev_sequence=None)
     with pytest.raises(MalformedEnvelope):
-        decode_envelope(encode_envelope(nobody))
+        decode_envelope(encode_envelope(undeliverable))
 
 
 async def test_malformed_envelopes_are_counted_and_disturb_nothing(redis: Redis) -> None:
@@ -204,7 +204,7 @@ async def test_a_subscription_that_never_stood_leaves_nothing_behind(redis: Redi
 
 
 async def test_the_end_of_a_subscription_is_sent_to_redis(redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that whoever publishes next is told that nobody listens. A Redis that answers is not kept waiting for."""
+    """So that the next publisher learns that the gateway is gone. A Redis that answers is not kept waiting for."""
     monkeypatch.setattr(limits, "REDIS_SILENCE_S", 60)
     async with subscribed(redis.port) as (subscriber, _):
         async with asyncio.timeout(SOON_S):

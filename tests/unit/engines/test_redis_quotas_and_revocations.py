@@ -195,7 +195,7 @@ async def test_a_dead_redis_says_nothing_about_revocations(redis: Redis, revocat
 async def test_routing_and_quotas_use_no_command_that_spans_two_shards(
     shard: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster is refused, since no client of ours follows its redirections. This is what supporting one rests on."""
+    """A cluster is refused, since the client follows no redirections. This is what supporting one rests on."""
     monkeypatch.setattr(dial, "_CLUSTER", re.compile(rb"(?!)"))
     async with client_of(shard.url) as client:
         await ask(client, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)

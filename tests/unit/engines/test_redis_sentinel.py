@@ -1,4 +1,4 @@
-"""A primary, its replica and a sentinel that puts one in the place of the other: nobody has to be told."""
+"""A primary, its replica and a sentinel that promotes the replica: no client has to be configured again."""
 
 import asyncio
 from collections.abc import Iterator, Sequence

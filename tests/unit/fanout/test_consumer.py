@@ -1,6 +1,6 @@
 """The whole consumer on a memory event log: isolation of partitions, rebalances, graceful and sudden ends.
 
-Every test is told twice: for records that are handled one by one, and for runs of two.
+Every test runs twice: for records that are handled one by one, and for runs of two.
 """
 
 import asyncio

@@ -119,7 +119,7 @@ async def test_h11_an_old_list_written_back_after_the_invalidation_does_no_harm(
     harness.roster.gate = asyncio.Event()
     slow = asyncio.create_task(harness.handle(message_value(1, version=1)))
     await until(lambda: harness.roster.calls == 1)
-    harness.roster.answer = Members(2, ("ann", "bob"))  # Eve is removed, and the cache is told
+    harness.roster.answer = Members(2, ("ann", "bob"))  # Eve is removed, and the cache is dropped
     await harness.handle(membership_value(user_id="eve"))
     harness.roster.gate.set()
     await slow

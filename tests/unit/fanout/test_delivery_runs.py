@@ -144,7 +144,7 @@ async def test_a_membership_change_in_a_run_clears_the_cache_before_its_messages
     assert sent_to(harness, "gw-1") == [1, 2]
 
 
-# --- what nobody understands --------------------------------------------------------------------------------------
+# --- what no decoder understands ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", range(3))

@@ -15,7 +15,7 @@ from seriatim.engines.dynamodb.transport.client import DynamoClient
 from seriatim.engines.kafka.event_writer import KafkaEventWriter
 from seriatim.engines.kafka.inspection import KafkaInspection
 from seriatim.engines.kafka.producer import Producer
-from tests.support.real_dynamodb import ANYBODY, PATIENCE_S, PREFIX, CarefulClient, client_with_tables
+from tests.support.real_dynamodb import PATIENCE_S, PREFIX, TEST_CREDENTIALS, CarefulClient, client_with_tables
 from tests.support.real_kafka import RawKafka, real_kafka
 from tests.unit.operations.populated_store import TOPICS, PopulatedStore
 from tools.engines.dynamodb import REGION
@@ -33,7 +33,7 @@ class PopulatedSharedStore(PopulatedStore):
         self.url = client.url
         self._raw_producer = RawProducer({"bootstrap.servers": raw.kafka.bootstrap, "linger.ms": 0, "log_level": 0})
         self.rows = RawRows(client.plain)
-        self.looking = DynamoClient(client.url, region=REGION, credentials=lambda: ANYBODY, clock=self.clock)
+        self.looking = DynamoClient(client.url, region=REGION, credentials=lambda: TEST_CREDENTIALS, clock=self.clock)
 
     @asynccontextmanager
     async def inspection(self) -> AsyncIterator[tuple[DynamoInspection, KafkaInspection]]:

@@ -178,8 +178,8 @@ def write(repository: Path, schema: Json) -> None:
 
 
 def git(*arguments: str) -> None:
-    nobody = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    subprocess.run(["git", *arguments], check=True, capture_output=True, env={**os.environ, **nobody})
+    without_config = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
+    subprocess.run(["git", *arguments], check=True, capture_output=True, env={**os.environ, **without_config})
 
 
 def commit() -> None:

@@ -1,4 +1,4 @@
-"""The tables of a deployment: made once, compared with what they should be, and every difference is told."""
+"""The tables of a deployment: made once, compared with what they should be, and every difference is reported."""
 
 from collections.abc import AsyncIterator, Callable
 

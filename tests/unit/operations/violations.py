@@ -156,7 +156,7 @@ def an_event_of_a_message_that_was_sealed(populated: Rows) -> None:
 
 
 def an_event_that_says_something_else(populated: Rows) -> None:
-    change_event(populated, GROUP, 1, content="what nobody wrote")
+    change_event(populated, GROUP, 1, content="what no sender wrote")
 
 
 def a_record_that_is_no_event(populated: Rows) -> None:

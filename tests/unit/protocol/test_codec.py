@@ -1,4 +1,4 @@
-"""Text to frames: what is refused, what is forgiven, and what the author of a bad frame is told."""
+"""Text to frames: what is refused, what is forgiven, and what the answer to a bad frame says."""
 
 import contextlib
 import json
@@ -352,9 +352,9 @@ sends = st.fixed_dictionaries(
 @given(fields=sends)
 def test_a_send_read_by_the_fast_path_is_the_send_that_the_full_decoder_reads(fields: dict[str, object]) -> None:
     text = json.dumps(fields)
-    short = decode_valid_send(text)
-    if short is not None:
-        assert encode(short) == encode(frame_of(decode_client_frame(text)))
+    fast = decode_valid_send(text)
+    if fast is not None:
+        assert encode(fast) == encode(frame_of(decode_client_frame(text)))
 
 
 def test_a_send_without_fault_takes_the_fast_path() -> None:

@@ -22,7 +22,7 @@ from seriatim.runtime.wiring import kafka_events
 from seriatim.runtime.wiring.kafka_events import KafkaEvents
 from tests.support.real_kafka import RawKafka, real_kafka
 
-NOWHERE = "127.0.0.1:1"  # nobody listens on this port
+NOWHERE = "127.0.0.1:1"  # no process listens on this port
 
 
 @pytest.fixture

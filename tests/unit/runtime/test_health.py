@@ -20,7 +20,7 @@ from tests.support.real_engines import real_engines
 from tests.support.real_redis import Shard, ask, client_of, real_redis
 from tests.support.tcp_proxy import TcpProxy
 
-NOWHERE = "127.0.0.1:1"  # nobody listens on this port
+NOWHERE = "127.0.0.1:1"  # no process listens on this port
 SLACK_S = 1.0  # of a busy machine
 WITH_DIRECTORY = (ProcessRole.GATEWAY, ProcessRole.FANOUT, ProcessRole.API)
 

@@ -24,7 +24,7 @@ FOUND = EventLogState(
 
 
 class Log:
-    """Answers when it is told to, with what it is told."""
+    """Answers with what the test puts into `answers`, once it is there."""
 
     def __init__(self) -> None:
         self.answers: asyncio.Queue[EventLogState | ServiceUnavailable] = asyncio.Queue()

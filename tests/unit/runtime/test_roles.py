@@ -17,7 +17,7 @@ from seriatim.runtime.server.lifecycle import ServerProcess, StartupError
 from seriatim.runtime.wiring.assemble import assemble
 from seriatim.runtime.wiring.dynamodb import DynamoDbUrl
 
-NOWHERE = "127.0.0.1:1"  # nobody listens on this port
+NOWHERE = "127.0.0.1:1"  # no process listens on this port
 
 
 def _settings(tmp_path: Path, *roles: ProcessRole, **given: Any) -> Settings:

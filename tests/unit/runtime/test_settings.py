@@ -1,4 +1,4 @@
-"""Settings: the last source that speaks wins, every mistake is told at once, and the page about them is current."""
+"""Settings: later sources override earlier ones, all mistakes are reported at once, and their page is current."""
 
 from pathlib import Path
 from typing import Any
@@ -174,7 +174,7 @@ def test_what_does_not_go_together_is_refused_by_name(settings: Settings, name: 
         ),
         _split(roles=(ProcessRole.FANOUT,), env="prod"),
         _split(roles=(ProcessRole.GATEWAY, ProcessRole.INGEST)),
-        _split(rpc="0.0.0.0:1"),  # nobody listens there: all roles are in one process
+        _split(rpc="0.0.0.0:1"),  # no role listens there: all of them are in one process
     ],
 )
 def test_what_goes_together_is_accepted(settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Nobody is in more chats than a list can hold: refused when a chat is made and when somebody is added."""
+"""No user is in more chats than a list can hold: refused when a chat is made and when a member is added."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Membership changes: committed first, told afterwards; what is committed stands, whoever could not be told."""
+"""Membership changes: committed first, published afterwards; a committed change is kept if publishing fails."""
 
 import pytest
 

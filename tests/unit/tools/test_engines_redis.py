@@ -21,7 +21,7 @@ from tools.engines.redis import Redis
 
 ROOT = Path(__file__).parents[3]
 ELSEWHERE = "127.0.0.2"
-"""Reaches whoever listens on every address, and not who listens on 127.0.0.1."""
+"""Reaches a process that listens on every address, and none that listens on 127.0.0.1."""
 
 
 @pytest.fixture
