@@ -268,8 +268,8 @@ async def who_is_removed_during_a_read_is_shown_nothing(engine: DurabilityEngine
         await engine.history().read_back(BOB, CHAT, before=9, after=0, limit=3, timeout_s=SOON_S)
 
 
-class ExpressEngine(DurabilityEngine):
-    """The same plane over a store that takes whole sends in one step."""
+class AtomicCommitEngine(DurabilityEngine):
+    """The same plane over a store with atomic commits."""
 
     storing = "transaction"
 
@@ -305,7 +305,7 @@ class NoSessions:
         return None
 
 
-DURABILITIES: Sequence[Callable[[], DurabilityEngine]] = (DurabilityEngine, ExpressEngine, RpcEngine)
+DURABILITIES: Sequence[Callable[[], DurabilityEngine]] = (DurabilityEngine, AtomicCommitEngine, RpcEngine)
 
 
 @pytest.mark.parametrize("engine", DURABILITIES)

@@ -274,7 +274,7 @@ def test_the_embedded_worlds_meet_the_same_mixtures_on_a_store_of_whole_sends() 
         assert embedded.profile.partial_append >= 0.05
 
 
-def test_who_is_dead_or_frozen_decides_nothing_at_the_store() -> None:
+def test_a_dead_or_paused_process_decides_nothing_at_the_store() -> None:
     harness = WireHarness()
     heard = [harness.wire.caller_alive()]
     harness.process.pause()

@@ -60,7 +60,7 @@ async def test_no_user_joins_twice_ALREADY_A_MEMBER(users: "SignedInUsers") -> N
     assert list(refused.details) == ["joined_at"]
 
 
-async def test_who_does_not_exist_cannot_be_added_USER_NOT_FOUND(users: "SignedInUsers") -> None:
+async def test_a_user_who_does_not_exist_cannot_be_added_USER_NOT_FOUND(users: "SignedInUsers") -> None:
     refused = await users.ask("ann", "POST", "chats", {"type": "group", "member_ids": ["user_none"]})
     _expect(refused, 404, "USER_NOT_FOUND")
     assert refused.details == {"user_ids": ["user_none"]}

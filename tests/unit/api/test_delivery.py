@@ -97,7 +97,7 @@ async def test_chats_of_other_users_and_chats_that_do_not_exist_are_left_out_of_
     assert await api.data(EVE, "GET /delivery-state?chat_ids=") == []
 
 
-async def test_who_was_removed_sees_no_state_although_the_index_still_has_them(harness: DurabilityHarness) -> None:
+async def test_a_removed_member_sees_no_state_although_the_index_still_has_them(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     chat_id = await api.group(ANN, BOB)
     lagging = harness.store.memberships_of(BOB)

@@ -119,7 +119,7 @@ async def test_oneself_is_no_target_whatever_the_role(harness: DurabilityHarness
             await api.ask(user_id, f"PATCH /chats/{chat_id}/members/{user_id}", {"role": "member"})
 
 
-async def test_who_may_not_add_does_not_learn_who_exists(harness: DurabilityHarness) -> None:
+async def test_a_user_who_may_not_add_does_not_learn_which_users_exist(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     for user_id, error in ((CID, Forbidden), (EVE, NotAMember)):
         for target in (UNKNOWN, BOB, DAN):
@@ -130,14 +130,14 @@ async def test_who_may_not_add_does_not_learn_who_exists(harness: DurabilityHarn
     assert refused.value.details == {"user_ids": [UNKNOWN]}
 
 
-async def test_who_is_a_member_already_is_not_added_again(harness: DurabilityHarness) -> None:
+async def test_a_member_is_not_added_again(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     with pytest.raises(AlreadyAMember) as refused:
         await api.ask(ANN, f"POST /chats/{CHAT}/members", {"user_id": BOB})
     assert refused.value.details == {"joined_at": harness.store.members(CHAT)[BOB].joined_at}
 
 
-async def test_who_is_no_member_is_neither_removed_nor_promoted(harness: DurabilityHarness) -> None:
+async def test_a_user_who_is_no_member_is_neither_removed_nor_promoted(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     with pytest.raises(NotFound):
         await api.ask(ANN, f"DELETE /chats/{CHAT}/members/{DAN}")

@@ -277,7 +277,7 @@ async def test_R12_F8_a_removed_member_loses_history_and_gets_it_back_whole_when
     assert state["last_acked_sequence"] == 20
 
 
-async def test_who_is_removed_while_the_history_is_read_sees_none_of_it(harness: DurabilityHarness) -> None:
+async def test_a_member_who_is_removed_while_the_history_is_read_sees_none_of_it(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     harness.given_messages(30)
     for operation, query in (("read_back", ""), ("read", "?direction=forward")):

@@ -61,7 +61,7 @@ async def test_a_gap_is_looked_at_once_after_its_wait_and_not_before() -> None:
     assert watch.looks == [("a", WAIT_S)]
 
 
-async def test_who_comes_first_is_looked_at_first_and_each_after_a_wait_of_its_own() -> None:
+async def test_gaps_are_checked_in_order_and_each_after_a_wait_of_its_own() -> None:
     watch = Watch()
     watch.wait("a")
     watch.wait("b")
@@ -169,7 +169,7 @@ async def test_a_gateway_that_is_hardly_late_looks() -> None:
     assert watch.names == ["a"]
 
 
-async def test_a_gateway_that_is_always_late_looks_all_the_same() -> None:
+async def test_a_gateway_that_is_always_late_checks_gaps_all_the_same() -> None:
     watch = Watch()
     watch.wait("a")
     waits = 0
@@ -271,7 +271,7 @@ async def test_a_gap_that_a_sync_of_the_client_overtook_is_not_read_back_and_the
     assert socket.messages == [4, 5]
 
 
-async def test_a_gateway_that_stops_looks_at_no_gap_any_more(harness: GatewayHarness) -> None:
+async def test_a_gateway_that_stops_checks_no_gap_any_more(harness: GatewayHarness) -> None:
     looks: list[str] = []
     harness.gateway._context.gap_timer.check_later(lambda: looks.append("a"))
     await harness.gateway.stop()

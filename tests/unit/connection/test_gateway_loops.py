@@ -163,7 +163,7 @@ async def test_a_probe_asks_in_bounded_portions_and_a_failed_one_does_not_stop_t
     assert len(ear.heard) == limits.PROBE_CHATS_MAX + 1
 
 
-async def test_who_stops_watching_hears_nothing_more() -> None:
+async def test_a_watcher_that_stops_gets_no_further_calls() -> None:
     durability, ear, other = FakeDurability(), _Ear(), _Ear()
     durability.chats[CHAT] = [1]
     probe = HeadProbe(durability, GatewayObserver())

@@ -36,7 +36,7 @@ def atomic_node(harness: DurabilityHarness) -> Node:
 # --- time -------------------------------------------------------------------------------------------------------------
 
 
-async def test_who_has_less_time_than_the_others_is_answered_in_its_own(harness: DurabilityHarness) -> None:
+async def test_a_draft_with_less_time_than_the_others_is_answered_in_its_own(harness: DurabilityHarness) -> None:
     node = atomic_node(harness)
     node.wire.on("transaction", late(2.0))
     patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=1.0)
@@ -46,7 +46,9 @@ async def test_who_has_less_time_than_the_others_is_answered_in_its_own(harness:
     assert harness.contents() == ["text 1"]
 
 
-async def test_who_was_answered_before_the_others_is_not_answered_or_counted_again(harness: DurabilityHarness) -> None:
+async def test_a_draft_that_was_answered_before_the_others_is_not_answered_or_counted_again(
+    harness: DurabilityHarness,
+) -> None:
     node = atomic_node(harness)
     node.wire.on("transaction", CallOutcome(response_s=2.0))
     patient, hasty = node.submit(draft(1), within_s=5.0), node.submit(draft(2), within_s=1.0)

@@ -219,7 +219,7 @@ async def test_a_chat_that_does_not_exist_looks_like_one_that_the_reader_is_not_
     assert str(missing.value) == str(closed.value)
 
 
-async def test_who_is_removed_while_reading_is_refused(harness: DurabilityHarness) -> None:
+async def test_a_member_who_is_removed_while_reading_is_refused(harness: DurabilityHarness) -> None:
     harness.given_messages(5)
     for operation in ("counters", "read", "read_back"):
         harness.add_chat(CHAT)  # everyone is back, and nothing counts as published

@@ -73,7 +73,7 @@ async def test_a_member_closes_an_old_hole_and_reads_on(harness: DurabilityHarne
     assert node.wire.calls[-1] == "role"
 
 
-async def test_who_is_removed_while_a_hole_is_closed_is_refused(harness: DurabilityHarness) -> None:
+async def test_a_member_who_is_removed_while_a_hole_is_closed_is_refused(harness: DurabilityHarness) -> None:
     harness.put_message(2, age_s=OLD_S)
     node = harness.node()
     node.wire.on("seal", with_before(lambda: harness.remove(BOB)))

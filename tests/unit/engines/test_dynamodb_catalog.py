@@ -109,7 +109,7 @@ async def test_a_change_that_is_overtaken_is_judged_again(
         (change_role(BOB, Role.ADMIN), change_role(CID, Role.ADMIN)),
     ],
 )
-async def test_who_is_overtaken_and_may_still_succeeds_with_the_right_count(
+async def test_a_change_that_is_overtaken_and_still_allowed_succeeds_with_the_right_count(
     engine: FaultyDynamoEngine, change: Change, meanwhile: Change
 ) -> None:
     await found_group(engine)
@@ -241,7 +241,9 @@ async def test_a_retry_brings_no_removed_member_back(engine: FaultyDynamoEngine)
     assert await engine.log().role(CHAT, members[-1], timeout_s=T_S) is None
 
 
-async def test_who_leaves_between_the_two_halves_does_not_keep_the_last_ones_out(engine: FaultyDynamoEngine) -> None:
+async def test_a_member_who_leaves_between_the_two_halves_does_not_keep_the_last_members_out(
+    engine: FaultyDynamoEngine,
+) -> None:
     members = _others(limits.GROUP_MEMBERS_MAX - 1)
     others = DynamoCatalog(engine.client.store())
 

@@ -145,7 +145,7 @@ async def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch
         assert server.connections == 2
 
 
-async def test_who_finds_no_free_connection_waits_no_longer_than_its_time() -> None:
+async def test_a_caller_that_finds_no_free_connection_waits_no_longer_than_its_time() -> None:
     async with pool_to(silent, connections_max=1) as (pool, server):
         holding = asyncio.create_task(ask(pool, b"first"))
         await server.asked.wait()
@@ -157,7 +157,7 @@ async def test_who_finds_no_free_connection_waits_no_longer_than_its_time() -> N
             await holding
 
 
-async def test_who_waits_for_a_connection_gets_the_next_one_even_if_it_must_be_opened() -> None:
+async def test_a_caller_that_waits_for_a_connection_gets_the_next_one_even_if_it_must_be_opened() -> None:
     async def fail_first(server: Server, number: int, writer: asyncio.StreamWriter) -> None:
         if number == 0:
             await asyncio.sleep(0.02)

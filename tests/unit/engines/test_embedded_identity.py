@@ -129,7 +129,7 @@ async def test_a_sweep_of_people_is_bounded_and_the_next_one_takes_up_the_rest(
     assert count(folder, "otp_requests", "sessions", "user_sessions_index", "api_idempotency") == [0, 1, 1, 0]
 
 
-async def test_what_is_renewed_while_the_sweep_looks_is_kept(folder: Folder) -> None:
+async def test_what_is_renewed_while_the_sweep_reads_is_kept(folder: Folder) -> None:
     accounts, keys, sweeper = EmbeddedAccounts(folder), EmbeddedRequestKeys(folder), await sweeping(folder)
     late_ms = SESSION_END_MS
     await accounts.issue_code(code(), now_ms=NOW_MS, timeout_s=T_S)

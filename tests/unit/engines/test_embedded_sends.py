@@ -270,7 +270,7 @@ async def test_a_failed_sync_that_loses_all_that_was_not_synced_is_survived_by_w
 
 
 @both_ways
-async def test_who_gives_up_after_a_failed_sync_leaves_nothing_that_is_published_without_its_row(
+async def test_a_sender_that_gives_up_after_a_failed_sync_leaves_nothing_that_is_published_without_its_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, atomic: bool
 ) -> None:
     """The pipeline still knows the others' messages as stored. They must be, before it publishes them with the next."""

@@ -131,7 +131,7 @@ async def test_a_callback_may_ask_again_and_no_request_made_meanwhile_is_forgott
     assert slow.syncs == 2, "they went together"
 
 
-async def test_who_is_asked_to_decide_may_ask_again(folder: Folder) -> None:
+async def test_a_request_may_make_another_one_while_it_is_decided(folder: Folder) -> None:
     again: list[Request] = []
     first = Request(folder, work=lambda transaction: again.append(Request(folder, OTHER)))
     assert await first.outcome() is None
@@ -173,7 +173,7 @@ async def test_a_folder_that_closes_answers_what_was_enlisted_and_refuses_the_re
 # --- when the disk is slow --------------------------------------------------------------------------------------------
 
 
-async def test_whose_time_is_up_before_the_decision_is_never_decided(folder: Folder, slow: SlowDisk) -> None:
+async def test_a_request_whose_time_is_up_before_the_decision_is_never_decided(folder: Folder, slow: SlowDisk) -> None:
     first = asyncio.ensure_future(put(folder, b"0", row=THIRD))
     await begun(slow)
     hasty, gone, patient = Request(folder, within_s=0.02), Request(folder, within_s=-1.0), Request(folder, OTHER)
@@ -185,7 +185,7 @@ async def test_whose_time_is_up_before_the_decision_is_never_decided(folder: Fol
     assert (hasty.log, gone.log, folder.disk.get(ROW)) == (["done"], ["done"], None)
 
 
-async def test_whose_time_is_up_after_the_decision_does_not_know_and_it_is_applied_all_the_same(
+async def test_a_request_whose_time_is_up_after_the_decision_is_unknown_and_applied_all_the_same(
     folder: Folder, slow: SlowDisk
 ) -> None:
     hasty = Request(folder, within_s=0.05)

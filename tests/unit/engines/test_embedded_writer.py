@@ -158,7 +158,7 @@ async def test_a_deleted_row_is_gone_for_the_next_request(folder: Folder) -> Non
 # --- when the disk is slow --------------------------------------------------------------------------------------------
 
 
-async def test_whose_time_is_up_does_not_know_and_the_write_may_still_come(folder: Folder, slow: SlowDisk) -> None:
+async def test_a_write_whose_time_is_up_is_unknown_and_may_still_come(folder: Folder, slow: SlowDisk) -> None:
     applied: list[int] = []
     with pytest.raises(OutcomeUnknown):
         await folder.writer.commit(
@@ -183,7 +183,7 @@ async def test_everyone_waits_as_long_as_they_said_and_no_longer(folder: Folder,
     await patient
 
 
-async def test_who_goes_away_leaves_the_others_their_answers(folder: Folder, slow: SlowDisk) -> None:
+async def test_a_caller_that_goes_away_leaves_the_others_their_answers(folder: Folder, slow: SlowDisk) -> None:
     gone, stays = asyncio.ensure_future(put(folder, b"1")), asyncio.ensure_future(put(folder, b"2", row=OTHER))
     await begun(slow)
     gone.cancel()

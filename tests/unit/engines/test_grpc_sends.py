@@ -267,7 +267,7 @@ async def test_a_quiet_line_lives_on(monkeypatch: pytest.MonkeyPatch) -> None:
         assert next(iter(ingest.server._streams)) is conversation
 
 
-async def test_who_does_not_know_the_token_is_not_let_in() -> None:
+async def test_a_client_without_the_token_is_refused() -> None:
     async with ingest_processes(1, token="right") as [ingest]:
         for word in ("", "wrong"):
             async with grpc_client([ingest], dialer=GrpcDialer(token=word)) as client:

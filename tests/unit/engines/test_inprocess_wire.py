@@ -6,7 +6,7 @@ from seriatim.domain import limits
 from seriatim.engines.inprocess.wire import DirectWire
 
 
-async def test_who_calls_in_a_loop_lets_others_run_now_and_then() -> None:
+async def test_a_task_that_calls_in_a_loop_lets_others_run_now_and_then() -> None:
     wire, turns = DirectWire(), 0
 
     async def count() -> None:

@@ -99,7 +99,7 @@ async def test_a_silent_redis_costs_the_time_given_and_no_more(redis: Redis, con
         await until_it_answers(client)
 
 
-async def test_who_owes_an_answer_for_too_long_is_left_for_a_new_connection(
+async def test_a_server_that_owes_an_answer_for_too_long_is_left_for_a_new_connection(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "REDIS_SILENCE_S", 0.1)

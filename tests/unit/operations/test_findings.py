@@ -34,13 +34,13 @@ def accused(findings: Findings) -> Sequence[str]:
     return [violation.subject for violation in findings.report().shown]
 
 
-async def test_the_first_pass_looks_once_and_suspects() -> None:
+async def test_the_first_pass_reads_once_and_suspects() -> None:
     findings, looks = Findings(lambda rows: None), Looks(WRONG, None)
     await findings.confirm("R11", "chat", looks)
     assert (looks.count, findings.total) == (1, 1)
 
 
-async def test_what_is_right_at_one_of_many_looks_is_not_accused() -> None:
+async def test_what_is_right_at_one_of_many_readings_is_no_violation() -> None:
     findings, looks = passes("chat"), Looks(*[WRONG] * (limits.CHECK_READS_MAX - 1), None)
     await findings.confirm("R11", "chat", looks)
     assert (looks.count, accused(findings)) == (limits.CHECK_READS_MAX, [])

@@ -45,7 +45,7 @@ async def test_once_a_removal_has_returned_nothing_of_the_removed_is_accepted(ha
     assert isinstance(await api.node.failed(draft(1, sender_id=BOB)), NotAMember)
 
 
-async def test_who_leaves_is_named_as_the_one_who_changed_it(harness: DurabilityHarness) -> None:
+async def test_a_member_who_leaves_is_named_as_the_one_who_changed_it(harness: DurabilityHarness) -> None:
     api = ChatApiHarness(harness)
     await api.service.leave(CHAT, CID)
     [event] = harness.membership_events()
