@@ -35,6 +35,7 @@ class ConcurrentWriters:
         self._over = False
         self._devices: list[Device] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self.acks = 0  # of the many
         self.bystander_acks = 0
         self.bystander_refusals: list[list[tuple[float, str]]] = []  # those in a row, when and what
 
@@ -61,6 +62,11 @@ class ConcurrentWriters:
         """Returns once every one of the many has a send under way."""
         await self._until(lambda: self._waiting == WRITERS)
 
+    async def progress(self) -> None:
+        """Returns once as many sends of the many have got through again as there are writers."""
+        wanted = self.acks + WRITERS
+        await self._until(lambda: self.acks >= wanted)
+
     async def bystanders_progress(self) -> None:
         """Returns once each of the few has got some more through."""
         wanted = self.bystander_acks + 6
@@ -82,6 +88,7 @@ class ConcurrentWriters:
             try:
                 with suppress(Refused, Lost):
                     await device.send(chat_id, "one of many")
+                    self.acks += 1
             finally:
                 self._waiting -= 1
             await asyncio.sleep(PACE_S)
