@@ -1,8 +1,9 @@
-"""Spare ports of 127.0.0.1, and who listens on one.
+"""Spare ports of 127.0.0.1, and which process listens on one.
 
 Linux only: the range of passing ports and the owners of sockets are read from /proc.
 """
 
+import atexit
 import os
 import socket
 from pathlib import Path
@@ -18,13 +19,19 @@ _chance = SystemRandom()
 _reserved: list[socket.socket] = []  # open for as long as this process lives
 
 
+@atexit.register
+def _release() -> None:
+    for name in _reserved:
+        name.close()
+
+
 def spare_port() -> int:
     """A port without a listener, reserved for this process until it ends: no other process gets it from here.
 
     So an engine finds its port free when it is started again. A program that does not ask here may still take the port
     before the engine does: `Engine.start` then tries another.
 
-    It lies below the range that item connections use. Inside that range, a client that tries to reach a stopped
+    It lies below the range that outgoing connections use. Inside that range, a client that tries to reach a stopped
     engine can be given the engine's own port, be connected to itself, and keep the engine from coming back.
     """
     passing_min = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
@@ -51,7 +58,7 @@ def _reserve(port: int) -> bool:
 
 
 def is_taken(port: int) -> bool:
-    """Whether somebody listens there. Connections that are only fading away do not count."""
+    """Whether a process listens there. Connections that are only fading away do not count."""
     with socket.socket() as attempt:
         attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
