@@ -1,6 +1,6 @@
 """Spare ports of 127.0.0.1, and which process listens on one.
 
-Linux only: the range of passing ports and the owners of sockets are read from /proc.
+Linux only: the range of ephemeral ports and the owners of sockets are read from /proc.
 """
 
 import atexit
@@ -34,8 +34,8 @@ def spare_port() -> int:
     It lies below the range that outgoing connections use. Inside that range, a client that tries to reach a stopped
     engine can be given the engine's own port, be connected to itself, and keep the engine from coming back.
     """
-    passing_min = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
-    ports = range(PORT_MIN, passing_min)
+    ephemeral_min = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    ports = range(PORT_MIN, ephemeral_min)
     if len(ports) < RANGE_PORTS_MIN:
         ports = range(PORT_MIN, 65_536)
     for _ in range(PICKS_MAX):

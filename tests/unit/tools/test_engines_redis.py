@@ -187,8 +187,8 @@ def test_a_missing_redis_is_named_with_the_package_to_install(tmp_path: Path, mo
 
 
 def test_a_spare_port_is_never_one_that_outgoing_connections_use() -> None:
-    passing_min = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(20_000 <= spare_port() < passing_min for _ in range(50))
+    ephemeral_min = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    assert all(20_000 <= spare_port() < ephemeral_min for _ in range(50))
 
 
 def test_no_port_is_spare_twice(monkeypatch: pytest.MonkeyPatch) -> None:
