@@ -8,6 +8,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.engines.kafka.lag import EventLogState
 from seriatim.ports.clock import Clock
+from seriatim.runtime.telemetry.failures import EVENTS_STEP
 from seriatim.runtime.telemetry.logs import ThrottledLogger
 from seriatim.runtime.wiring.engine_set import NO_BACKLOG, Backlog
 
@@ -36,7 +37,7 @@ class LagMonitor:
             except SeriatimError as error:
                 # An old number would hide that the lag is unknown.
                 self.backlog, self.answers = NO_BACKLOG, False
-                self._throttled.log(logging.WARNING, "lag_unknown", error=error.message)
+                self._throttled.log(logging.WARNING, "lag_unknown", reason=error.log_reason, next_step=EVENTS_STEP)
             await asyncio.sleep(limits.KAFKA_LAG_EVERY_S if self.answers else limits.KAFKA_LAG_RETRY_S)
 
     def _backlog(self, found: EventLogState) -> Backlog:

@@ -227,11 +227,11 @@ async def _retry_until_available(attempt: Callable[[], Awaitable[None]]) -> None
         except ServiceUnavailable as error:
             if loop.time() > until:
                 raise StartupError(
-                    f"an engine is still away after {limits.START_TIMEOUT_S:.0f} s: {error.message}"
+                    f"an engine is still away after {limits.START_TIMEOUT_S:.0f} s: {error.log_reason}"
                 ) from error
-            log_event(_log, logging.WARNING, "waiting_for_engines", error=error.message)
+            log_event(_log, logging.WARNING, "waiting_for_engines", error=error.log_reason)
         except SeriatimError as error:
-            raise StartupError(error.message) from error
+            raise StartupError(error.log_reason) from error
         await asyncio.sleep(limits.START_RETRY_S)
 
 

@@ -144,7 +144,7 @@ class DurabilityCounters(DurabilityObserver):
             "row_unreadable",
             severity="SEV-2",
             chat_id=chat_id,
-            reason=error.message,
+            reason=error.log_reason,
             next_step="this chat waits, all others go on; take a backup, then run `seriatim check`",
         )
 

@@ -77,7 +77,7 @@ class KafkaEvents(EventEngine):
             found = await weaknesses(KafkaTopicControl(self._cluster), prefix=self._cluster.prefix)
         except NotAuthorized as error:
             step = "allow DescribeConfigs on the topics, or run `seriatim topics verify` with other rights"
-            log_event(_log, logging.WARNING, "topics_not_checked", error=error.message, next_step=step)
+            log_event(_log, logging.WARNING, "topics_not_checked", reason=error.log_reason, next_step=step)
             return
         if not found:
             return

@@ -97,7 +97,10 @@ class ConnectionPool:
                 )
                 return connection
         except (OSError, TimeoutError) as error:
-            raise OutcomeUnknown("the store cannot be reached; retry") from error
+            raise OutcomeUnknown(
+                "the store cannot be reached; retry",
+                log_reason=f"{self._host}:{self._port} cannot be reached: {error!r}",
+            ) from error
         finally:
             self._opening -= 1
             if self._opening + len(self._all) < self._connections_max:
