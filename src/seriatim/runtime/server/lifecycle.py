@@ -89,6 +89,10 @@ class ServerProcess:
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._started = False
 
+    def trace_messages(self, wanted: bool) -> None:
+        """Whether each message's way is logged, at debug level."""
+        self._health.trace_messages(wanted)
+
     async def start(self) -> ListenAddresses:
         """Returns once clients are answered. The public port opens last: who reaches it finds everything running."""
         settings, roles = self.settings, self.roles
@@ -104,6 +108,7 @@ class ServerProcess:
             self._run("fanout", roles.fanout.run())
         if self._health.stalls is not None:
             self._run("stalls", self._health.stalls.run())
+        self._run("readiness", self._health.watch())
         await self._open_operator_socket()
         place = settings.internal_address
         internal = None if place is None else await _listen(self._listeners.internal, place, "internal", None)

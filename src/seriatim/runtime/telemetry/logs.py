@@ -31,6 +31,10 @@ def set_up(*, form: str, level: str, instance: str, stream: TextIO | None = None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)  # what libraries log below that is not for operators
+    set_level(level)
+
+
+def set_level(level: str) -> None:
     logging.getLogger("seriatim").setLevel(LEVELS[level])
 
 
