@@ -28,7 +28,8 @@ async def test_a_full_disk_refuses_sends_loses_nothing_and_works_again_once_ther
         refusals = await asyncio.gather(*(_refused(device, chat_id) for device in devices))
         for error in [error for errors in refusals for error in errors]:
             assert (error["code"], error["retryable"]) == ("SERVICE_UNAVAILABLE", True)
-        await asyncio.to_thread(_check_rest, users[0])
+            assert_plain(str(error["message"]), data)
+        await asyncio.to_thread(_check_rest, users[0], data)
         _make_room(server)
         await asyncio.to_thread(
             until, lambda: request(server, "GET", "/health/ready").status == 200, "the folder is open again"
@@ -82,7 +83,13 @@ async def _pay(device: Device, chat_id: str) -> None:
                 await asyncio.sleep(refused.error.get("retry_after_seconds", 1))
 
 
-def _check_rest(user: User) -> None:
+def assert_plain(text: str, data: Path) -> None:
+    """What a client reads has no path, and none of the words of the disk."""
+    for internal in (str(data), "/", ".log", "IO error", "RocksDB", "File too large", "data folder"):
+        assert internal not in text.replace("application/json", ""), text
+
+
+def _check_rest(user: User, data: Path) -> None:
     """F12: refused at once, with a word on when to come back."""
     other = user.user_id[:-1] + ("1" if user.user_id.endswith("0") else "0")
     for method, path, body in (
@@ -91,6 +98,7 @@ def _check_rest(user: User) -> None:
     ):
         reply = user.call(method, path, body)
         assert (reply.status, reply.json["error"]["code"]) == (503, "SERVICE_UNAVAILABLE"), reply.text
+        assert_plain(reply.text, data)
         assert int(reply.headers["retry-after"]) >= 1
     assert request(user.server, "GET", "/health/ready").status == 503
     assert request(user.server, "GET", "/health").status == 200
