@@ -103,15 +103,12 @@ def test_what_engines_tell_a_client_is_made_of_constant_words() -> None:
     """The first argument of an error that a failing engine raises; only that of `InternalError` is for the log."""
     built = []
     for path in sorted(Path(errors.__file__).parents[1].joinpath("engines").rglob("*.py")):
-        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if (
-                isinstance(call, ast.Call)
-                and isinstance(call.func, ast.Name)
-                and call.func.id in FAILURES
-                and call.args
-            ):
-                if not isinstance(call.args[0], ast.Constant | ast.Name):
-                    built.append(f"{path.name}:{call.lineno}")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            match node:
+                case ast.Call(func=ast.Name(id=name), args=[ast.Constant() | ast.Name(), *_]) if name in FAILURES:
+                    continue
+                case ast.Call(func=ast.Name(id=name), args=[_, *_]) if name in FAILURES:
+                    built.append(f"{path.name}:{node.lineno}")
     assert built == []
 
 
