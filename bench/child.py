@@ -84,7 +84,7 @@ def seriatim(data: Path, profile: Path | None) -> None:
         return
     seen = cProfile.Profile()
     try:
-        seen.runcall(process.run, settings)
+        seen.runcall(process.run, settings, lambda: settings)
     finally:
         seen.dump_stats(profile)
 
