@@ -11,7 +11,7 @@ from tests.support.real_engines import TITLE, not_run
 pytest_plugins = ("tests.support.resource_leaks", "tests.support.virtual_time")
 
 # Each of these runs a whole deployment on real engines. Two at once on two cores would disturb each other.
-# test_misrouted first of its folder: it counts all pushes of the deployment, and test_roles leaves an unreadable record.
+# test_misrouted comes first in its folder: it counts all pushes, and test_roles leaves a record that cannot be read.
 DEPLOYMENTS = ("tests/system/faults/", "tests/system/roles/test_misrouted.", "tests/system/roles/")
 
 
