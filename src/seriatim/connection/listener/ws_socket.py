@@ -43,7 +43,7 @@ class WebSocket(asyncio.Protocol):
         "writable",
     )
 
-    def __init__(self, transport: asyncio.Transport, listener: ListenerState, *, full: bool = False) -> None:
+    def __init__(self, transport: asyncio.Transport, listener: ListenerState, *, full: bool) -> None:
         self._transport = transport
         self._listener = listener
         self._codec = Protocol(Side.SERVER, max_size=limits.FRAME_BYTES_MAX, logger=_SILENT)

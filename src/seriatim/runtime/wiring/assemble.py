@@ -58,7 +58,7 @@ async def assemble(
     """
     clock = SystemClock()
     metrics = Metrics(instance, settings.here)
-    run_id = ids.ulid(clock.now_ms(), clock.random_bits(80))  # a process that starts again is another one
+    run_id = ids.new_ulid(clock.now_ms(), clock.random_bits)  # a process that starts again is another one
     engines = await open_engines(settings, metrics, clock, run_id, create=create)
     try:
         # Keys come second: none are made in a folder that is in use, or of another program.
