@@ -10,7 +10,7 @@ from seriatim.cli.options import exit_with_error, load_or_exit, settings_options
 
 _EPILOG = "Settings also come from a file and from the environment, the same for all roles: see `seriatim config doc`."
 _EVERYWHERE = ("env", "internal", "instance", "log_format", "log_level")
-_PUBLIC = ("host", "port", "tls_cert", "tls_key", "trusted_proxies", "data", "keys")
+_PUBLIC = ("host", "port", "tls_cert", "tls_key", "trusted_proxies", "connections_per_address_max", "data", "keys")
 _BETWEEN = ("rpc_token", "rpc_tls_cert", "rpc_tls_key", "rpc_tls_ca")
 _EVENTS = ("events", "events_fragile_in_prod")
 

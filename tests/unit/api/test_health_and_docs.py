@@ -14,6 +14,13 @@ from tests.support.rest import DEVICE, PHONE, RestClient, RestServer
 WEB = Path(__file__).parents[3] / "src" / "seriatim" / "web" / "docs"
 
 
+@pytest.mark.parametrize("path", ["/health", "/api/v1/health", "/health/ready"])
+async def test_security_h1_a_health_check_which_is_never_counted_keeps_no_connection(
+    rest: RestClient, path: str
+) -> None:
+    assert (await rest("GET", path)).headers["connection"] == "close"
+
+
 async def test_health_is_a_bare_object_at_every_address(rest: RestClient) -> None:
     for path in ("/health", "/api/v1/health", "/api/health"):
         reply = await rest("GET", path)

@@ -261,7 +261,7 @@ class _Process:
     ) -> Listener | None:
         """One port for what is here of WebSocket and REST."""
         if gateway is None or given is None:
-            return None if api is None else self._listener(api.app)
+            return None if api is None else self._public_listener(api.app)
         admission = Admission(
             self._authenticator(given.revocations, _needed(self._sessions)) if api is None else api.authenticator,
             given.directory,
@@ -270,16 +270,28 @@ class _Process:
             origins=self._settings.origins or None,
             trusted_proxies=parse_networks(self._settings.trusted_proxies),
         )
-        app = PlainApp(health.public_routes()) if api is None else api.app
-        return self._listener(app, WebSocketEndpoint(gateway, admission, self._clock, observe=self._metrics.listener))
+        app = PlainApp(health.public_routes(), keep_alive=False) if api is None else api.app
+        endpoint = WebSocketEndpoint(gateway, admission, self._clock, observe=self._metrics.listener)
+        return self._public_listener(app, endpoint)
 
     def _authenticator(self, revocations: Revocations, sessions: Sessions) -> Authenticator:
         return KeyAuthenticator(
             _needed(self._keys), revocations, sessions, self._clock, reload_failed=self._metrics.key_reload_failed
         )
 
-    def _listener(self, app: ASGIApp, websocket: WebSocketEndpoint | None = None) -> Listener:
-        return Listener(app, self._clock, websocket=websocket, observe=self._metrics.listener)
+    def _public_listener(self, app: ASGIApp, websocket: WebSocketEndpoint | None = None) -> Listener:
+        return Listener(
+            app,
+            self._clock,
+            websocket=websocket,
+            observe=self._metrics.listener,
+            connections_per_address_max=None if self._rate_limits_off else self._settings.connections_per_address_max,
+            trusted_proxies=parse_networks(self._settings.trusted_proxies),
+        )
+
+    def _listener(self, app: ASGIApp) -> Listener:
+        """For callers that the operator has chosen: there is no limit by address."""
+        return Listener(app, self._clock, websocket=None, observe=self._metrics.listener)
 
 
 @dataclass(frozen=True, slots=True)
