@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from bench.figures import Sample
 from seriatim.domain import limits
 from seriatim.domain.events import MessagePersisted, encode_message, headers, message_persisted
-from seriatim.domain.ids import MESSAGE, ulid
+from seriatim.domain.ids import MESSAGE, new_ulid
 from seriatim.domain.message import TEXT, Message, content_digest
 from seriatim.domain.times import iso
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
@@ -129,4 +129,4 @@ def _message(chat_id: str, sender_id: str, content: str) -> Message:
 
 
 def _ulid() -> str:
-    return ulid(_clock.now_ms(), _clock.random_bits(80))
+    return new_ulid(_clock.now_ms(), _clock.random_bits)

@@ -94,7 +94,7 @@ async def counted(data: Path, people: People, *, connections: int, chat: int, de
     for number in range(connections):
         chat_id = chats[number // chat]
         line = CountedConnection(lines, chat_id)
-        socket = line.socket = WebSocket(cast(asyncio.Transport, line), listener._state)
+        socket = line.socket = WebSocket(cast(asyncio.Transport, line), listener._state, full=False)
         user_id = people.persons[number].user_id
         identity = ClientIdentity(
             user_id=user_id, device_id=f"device_{number}", session_id="sess_bench", token_expires_at_ms=expires_at_ms

@@ -28,7 +28,7 @@ _FANOUT = "scenarios/test_fanout_scenarios.py::test_"
 _ENGINES = "system/faults/test_engine_faults.py::test_"
 _ROLES = "system/faults/test_role_faults.py::test_"
 _NETWORK = "system/faults/test_network_faults.py::test_"
-_LETTERS = "system/test_roles.py::test_"
+_LETTERS = "system/roles/test_roles.py::test_"
 _KILLED_ENGINE = _ENGINES + "an_engine_that_is_killed_and_started_again_costs_time_and_no_message"
 _KILLED_ROLE = _ROLES + "a_process_that_is_killed_loses_nothing_and_is_started_again"
 _STILL_ENGINE = _ENGINES + "an_engine_that_stands_still_for_longer_than_all_timeouts_costs_time_and_no_message"
@@ -174,7 +174,7 @@ SCENARIOS: Mapping[int, Scenario] = {
     39: Scenario(
         "two ingests, the lower number comes late",
         [_DURABILITY + "s39_no_reader_sees_a_higher_sequence_before_a_delayed_lower_one"],
-        ["system/test_misrouted.py::test_everyone_saw_every_message_in_the_order_of_the_history"],
+        ["system/roles/test_misrouted.py::test_everyone_saw_every_message_in_the_order_of_the_history"],
     ),
     40: Scenario(
         "an outsider uses a known id",

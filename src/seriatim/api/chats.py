@@ -25,7 +25,7 @@ from seriatim.domain.errors import (
     UserNotFound,
     ValidationFailed,
 )
-from seriatim.domain.ids import CHAT, is_id, ulid
+from seriatim.domain.ids import CHAT, is_id, new_ulid
 from seriatim.domain.times import iso
 from seriatim.ports.catalog import Catalog
 from seriatim.ports.clock import Clock
@@ -114,7 +114,7 @@ class ChatResource:
                 )
             return await self._views.detail(chat_id, caller)
 
-        new_id = CHAT + ulid(self._clock.now_ms(), self._clock.random_bits(80))
+        new_id = CHAT + new_ulid(self._clock.now_ms(), self._clock.random_bits)
         return await self._idempotency.run(request, "POST /chats", new_id, work, replay)
 
     async def detail(self, request: ApiRequest[Nothing, Nothing]) -> ApiResponse:

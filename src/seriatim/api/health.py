@@ -91,7 +91,7 @@ class HealthResource:
         self._clock = clock
 
     async def health(self, request: ApiRequest[Any, Any]) -> ApiResponse:
-        return ApiResponse(data=Health(status="healthy", timestamp=iso(self._clock.now_ms())))
+        return ApiResponse(data=Health(status="healthy", timestamp=iso(self._clock.now_ms())), headers=_CLOSE)
 
     async def readiness(self, request: ApiRequest[Any, Any]) -> ApiResponse:
         try:
@@ -99,9 +99,13 @@ class HealthResource:
         except SeriatimError:
             checks = {"service": False}
         if all(checks.values()):
-            return ApiResponse(data=Readiness(status="ready", checks=checks))
-        retry = {"retry-after": str(limits.UNAVAILABLE_RETRY_S)}
+            return ApiResponse(data=Readiness(status="ready", checks=checks), headers=_CLOSE)
+        retry = {**_CLOSE, "retry-after": str(limits.UNAVAILABLE_RETRY_S)}
         return ApiResponse(status=503, data=Readiness(status="unready", checks=checks), headers=retry)
 
     async def capabilities(self, request: ApiRequest[Any, Any]) -> ApiResponse:
         return ApiResponse(data=Capabilities())
+
+
+# Health checks are never refused for being asked too often, so they must not hold an idle connection each.
+_CLOSE = {"connection": "close"}

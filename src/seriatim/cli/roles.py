@@ -12,7 +12,7 @@ from seriatim.runtime.config.sources import load
 
 _EPILOG = "Settings also come from a file and from the environment, the same for all roles: see `seriatim config doc`."
 _EVERYWHERE = ("env", "internal", "instance", "log_format", "log_level")
-_PUBLIC = ("host", "port", "tls_cert", "tls_key", "trusted_proxies", "data", "keys")
+_PUBLIC = ("host", "port", "tls_cert", "tls_key", "trusted_proxies", "connections_per_address_max", "data", "keys")
 _BETWEEN = ("rpc_token", "rpc_tls_cert", "rpc_tls_key", "rpc_tls_ca")
 _EVENTS = ("events", "events_fragile_in_prod")
 

@@ -154,7 +154,7 @@ class Gateway:
             raise ServiceUnavailable("new connections cannot be reached for the moment", retry_after_seconds=1)
         if len(self.connections) >= limits.CONNECTIONS_PER_GATEWAY_MAX:
             raise ServerBusy("this server is full; try another", retry_after_seconds=1)
-        ulid = ids.ulid(self._clock.now_ms(), self._clock.random_bits(80))
+        ulid = ids.new_ulid(self._clock.now_ms(), self._clock.random_bits)
         self._arrivals += 1
         connection = Connection(
             ids.CONNECTION + ulid, identity, socket, self._context, arrival=self._arrivals, ended=self._ended

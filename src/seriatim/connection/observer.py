@@ -60,7 +60,19 @@ class ListenerObserver:
         """The application raised; this is the only report of it."""
 
     def timed_out(self, what: str) -> None:
-        """A peer was given up: "head", "body", "answer" or "close" says what it was waited for."""
+        """A peer was given up: "tls", "head", "body", "answer", "message" or "close" says for what."""
+
+    def socket_refused(self, reason: str) -> None:
+        """A new socket found no place: all are taken ("places"), or the share of its address is ("address")."""
+
+    def idle_evicted(self) -> None:
+        """The longest idle keep-alive connection was closed for a new socket."""
+
+    def accept_failed(self, error: OSError) -> None:
+        """A new socket could not be accepted, mostly for want of a file descriptor. The listener pauses."""
+
+    def tls_handshakes(self, under_way: int) -> None:
+        """So many TLS handshakes are under way now."""
 
     def revocation_unknown(self, error: SeriatimError) -> None:
         """The revocation store did not answer; the session is checked again next time."""

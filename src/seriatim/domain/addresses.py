@@ -37,6 +37,12 @@ def client_address(peer: str, forwarded_for: Sequence[str], trusted: Sequence[Ne
     return str(client)
 
 
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    """Whether one of the networks holds this address; False for what is no address."""
+    parsed = _parse(address)
+    return parsed is not None and _is_trusted(parsed, networks)
+
+
 def rate_key(address: str) -> str:
     """What attempts are counted by: an IPv4 address, or the whole IPv6 network that one subscriber owns."""
     parsed = _parse(address)

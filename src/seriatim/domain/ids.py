@@ -4,7 +4,7 @@ A ULID is 48 bits of milliseconds and 80 random bits in Crockford's base 32, so 
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from seriatim.domain import limits
 
@@ -16,7 +16,13 @@ _SHIFTS = range(120, -1, -10)
 _ID = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.ID_CHARS_MAX}}}")
 _UUID4 = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}")
 
+RandomBits = Callable[[int], int]  # so many random bits: `Clock.random_bits`
+
 MESSAGE, CHAT, USER, CONNECTION, EVENT, SESSION = "msg_", "chat_", "user_", "conn_", "evt_", "sess_"
+
+
+def new_ulid(ms: int, random_bits: RandomBits) -> str:
+    return ulid(ms, random_bits(80))
 
 
 def ulid(ms: int, random_bits: int) -> str:
@@ -25,9 +31,9 @@ def ulid(ms: int, random_bits: int) -> str:
     return "".join([_PAIRS[value >> shift & 1023] for shift in _SHIFTS])
 
 
-def ulids(ms: int, random_bits: int) -> Iterator[str]:
+def new_ulids(ms: int, random_bits: RandomBits) -> Iterator[str]:
     """A million ULIDs of one moment, ascending: they share the first random bits, and count in the last 20."""
-    stem = ulid(ms, random_bits)[:22]
+    stem = new_ulid(ms, random_bits)[:22]
     return (stem + high + low for high in _PAIRS for low in _PAIRS)
 
 
@@ -43,6 +49,10 @@ match_id, match_uuid4 = _ID.fullmatch, _UUID4.fullmatch
 def is_id(text: object) -> bool:
     """An id as the server accepts it. The ULID shape is never required: other systems' ids are valid."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def new_uuid4(random_bits: RandomBits) -> str:
+    return uuid4(random_bits(128))
 
 
 def uuid4(random_bits: int) -> str:

@@ -73,12 +73,23 @@ REGISTRATION_TIMEOUT_S = 5.0
 REGISTRATION_BATCH_MAX = 500  # connections renewed in one call, so that a heartbeat is not one huge command
 
 # --- the listener: sockets before and around a connection ----------------------------------------------------------
-HANDSHAKE_S = 10.0  # a request's head must be complete by then: a slow sender must not hold a socket for long
+HANDSHAKE_S = 10.0  # a TLS handshake, and a request's head, end by then: a slow sender must not hold a socket for long
 KEEP_ALIVE_S = 75.0  # longer than the idle limits of common proxies, so that they close first and lose no request
 HTTP_STALL_S = 30.0  # a peer that neither sends its body nor reads its response for so long is dead
-HEAD_BYTES_MAX = 16_384  # a token, a device id and a proxy's additions, with room to spare
+BODY_S = 10.0  # for a whole body, and a second more for every BODY_BYTES_PER_S of it: 74 s for the largest
+BODY_BYTES_PER_S = 1024  # a poor mobile network is ten times as fast; a slower sender holds a place for nothing
+HEAD_BYTES_MAX = 16_384  # a token, a device id and a proxy's additions; also trailers and chunk extensions: unread
+REQUESTS_WAITING_MAX = 8  # pipelined on one connection, about 4 KiB each; full: bytes after them stay unparsed
 BODY_BUFFER_BYTES_MAX = 65_536  # read ahead of the application; beyond it the socket is not read
-HTTP_CONNECTIONS_MAX = 10_000  # sockets that are not (yet) WebSockets; full: 503 at once
+HTTP_CONNECTIONS_MAX = 10_000  # sockets that are not (yet) WebSockets, TLS handshakes included; full: 503 at once
+CONNECTIONS_PER_ADDRESS = 200  # of those, by default: an office behind one address has fewer, one host cannot take all
+EVICTION_RATIO = 0.8  # of HTTP_CONNECTIONS_MAX: above it every new socket closes the longest idle one
+REFUSED_CONNECTIONS_MAX = 500  # sockets that are still being told 503; beyond, new ones are closed without an answer
+TLS_HANDSHAKES_MAX = 2000  # at once, 53 KB each; full: new sockets wait in the backlog of the kernel
+ACCEPTS_AT_ONCE_MAX = 100  # sockets accepted in one turn of the loop, some milliseconds: then others have their turn
+ACCEPT_RETRY_S = 1.0  # after the process ran out of file descriptors: some other socket has closed by then
+FRAGMENTS_MAX = 64  # of one WebSocket message, empty ones included: 1 KiB each at least, if a client uses all 64 KiB
+FRAGMENTED_MESSAGE_S = 30.0  # from its first fragment to its last: 64 KiB on a poor mobile network, thrice
 UNSENT_BYTES_MAX = 131_072  # kept by the kernel for a peer that does not read; by itself it takes megabytes for each
 LISTEN_BACKLOG_MAX = 2048  # after a deploy all clients reconnect within DRAIN_RECONNECT_SPREAD_MS
 CLOSE_WAIT_S = 5.0  # for the peer to close after the last frame was sent; then the socket is aborted

@@ -28,7 +28,7 @@ from seriatim.domain.errors import (
     ServerBusy,
     ServiceUnavailable,
 )
-from seriatim.domain.ids import MESSAGE, ulids
+from seriatim.domain.ids import MESSAGE, RandomBits, new_ulids
 from seriatim.domain.message import Draft, Receipt
 from seriatim.domain.times import iso
 from seriatim.durability.dedup import Hit, expired, judge_key
@@ -116,7 +116,7 @@ class AtomicCommitter:
         soonest = now + limits.ATTEMPT_ROOM_S
         try:
             writer = _BatchWriter(
-                transaction, now_ms // 1000, self._created_ms, self._clock.random_bits(80), self._producer_id
+                transaction, now_ms // 1000, self._created_ms, self._clock.random_bits, self._producer_id
             )
             transaction.expect([(each.draft.chat_id, each.draft.client_message_id) for each in batch.drafts])
             for pending in batch.drafts:
@@ -227,7 +227,7 @@ class _BatchWriter:
     """Judges drafts and adds what is to be stored to one transaction, chat by chat."""
 
     def __init__(
-        self, transaction: AtomicTransaction, now_s: int, created_ms: int, random_bits: int, producer_id: str
+        self, transaction: AtomicTransaction, now_s: int, created_ms: int, random_bits: RandomBits, producer_id: str
     ) -> None:
         self.stored: dict[str, int] = {}
         self.unreadable: dict[str, RowUnreadable] = {}
@@ -235,7 +235,7 @@ class _BatchWriter:
         self._created_at = iso(created_ms)
         self._now_s = now_s
         self._key_expires_at_s = key_expires_at_s(created_ms)
-        self._ulids = ulids(created_ms, random_bits)
+        self._ulids = new_ulids(created_ms, random_bits)
         self._producer_id = producer_id
         self._chats: dict[str, _Chat | None] = {}
 

@@ -19,7 +19,7 @@ from seriatim.domain.errors import (
     ServiceUnavailable,
     Throttled,
 )
-from seriatim.domain.ids import MESSAGE, ulid
+from seriatim.domain.ids import MESSAGE, new_ulid
 from seriatim.domain.message import Draft, Message, Receipt, Sealed, Slot
 from seriatim.domain.times import iso
 from seriatim.durability.deadline import Deadline, retry_refused
@@ -245,4 +245,4 @@ class SlotWriter:
         ]
 
     def _ulid(self) -> str:
-        return ulid(self._clock.now_ms(), self._clock.random_bits(80))
+        return new_ulid(self._clock.now_ms(), self._clock.random_bits)

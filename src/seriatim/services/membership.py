@@ -19,7 +19,7 @@ from seriatim.domain.events import (
     headers,
     membership_changed,
 )
-from seriatim.domain.ids import CHAT, EVENT, ulid
+from seriatim.domain.ids import CHAT, EVENT, new_ulid
 from seriatim.domain.times import iso
 from seriatim.ports.catalog import Catalog, Change
 from seriatim.ports.clock import Clock
@@ -125,7 +125,7 @@ class MembershipService:
     async def _changed(self, change: Change, kind: ChangeType, by: str) -> None:
         now, membership = iso(self._clock.now_ms()), change.membership
         value = membership_changed(
-            event_id=EVENT + ulid(self._clock.now_ms(), self._clock.random_bits(80)),
+            event_id=EVENT + new_ulid(self._clock.now_ms(), self._clock.random_bits),
             chat_id=membership.chat_id,
             user_id=membership.user_id,
             change_type=kind,

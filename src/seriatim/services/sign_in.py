@@ -11,7 +11,7 @@ import msgspec
 from seriatim.domain import limits
 from seriatim.domain.account import Code, Session, User, phone_hash
 from seriatim.domain.errors import DeviceMismatch, InvalidOtp, InvalidRefreshToken, OutcomeUnknown
-from seriatim.domain.ids import SESSION, USER, ulid
+from seriatim.domain.ids import SESSION, USER, new_ulid
 from seriatim.domain.times import iso
 from seriatim.domain.tokens import (
     Claims,
@@ -255,7 +255,7 @@ class SignInService:
         return new_refresh_token(session_id, self._clock.random_bits(limits.REFRESH_SECRET_BITS))
 
     def _new_id(self, prefix: str) -> str:
-        return prefix + ulid(self._clock.now_ms(), self._clock.random_bits(80))
+        return prefix + new_ulid(self._clock.now_ms(), self._clock.random_bits)
 
 
 def _invalid_otp() -> InvalidOtp:

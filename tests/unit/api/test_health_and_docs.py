@@ -14,6 +14,13 @@ from tests.support.rest import DEVICE, PHONE, RestClient, RestServer
 WEB = Path(__file__).parents[3] / "src" / "seriatim" / "web" / "docs"
 
 
+@pytest.mark.parametrize("path", ["/health", "/api/v1/health", "/health/ready"])
+async def test_security_h1_a_health_check_which_is_never_counted_keeps_no_connection(
+    rest: RestClient, path: str
+) -> None:
+    assert (await rest("GET", path)).headers["connection"] == "close"
+
+
 async def test_health_is_a_bare_object_at_every_address(rest: RestClient) -> None:
     for path in ("/health", "/api/v1/health", "/api/health"):
         reply = await rest("GET", path)
@@ -97,6 +104,42 @@ def test_the_document_says_which_headers_a_request_must_have(document: Any) -> N
     parameters = [each for operation in operations for each in operation["parameters"] if each["in"] == "header"]
     required = {each["name"]: each["required"] for each in parameters}
     assert required == {"X-Device-ID": True, "X-Request-ID": False, "Idempotency-Key": False}
+
+
+def test_the_document_asks_for_a_device_id_where_a_session_is_opened_or_renewed(document: Any) -> None:
+    asking = [
+        path
+        for path, operations in document["paths"].items()
+        for operation in operations.values()
+        if "X-Device-ID" in [each["name"] for each in operation["parameters"]]
+    ]
+    assert asking == ["/api/v1/auth/verify-otp", "/api/v1/auth/refresh"]
+
+
+def test_a_query_parameter_is_documented_with_its_type_bounds_default_and_meaning(document: Any) -> None:
+    parameters = document["paths"]["/api/v1/chats"]["get"]["parameters"]
+    assert {each["name"]: each for each in parameters if each["in"] == "query" and each["name"] != "updated_since"} == {
+        "limit": {
+            "name": "limit",
+            "in": "query",
+            "required": False,
+            "description": "How many items at most.",
+            "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20},
+        },
+        "cursor": {
+            "name": "cursor",
+            "in": "query",
+            "required": False,
+            "description": "Goes on where another page ended. Opaque, and of use only at the same endpoint.",
+            "schema": {"type": "string"},
+        },
+    }
+
+
+def test_queries_and_empty_bodies_are_no_schemas_of_the_document(server: RestServer, document: Any) -> None:
+    queries = [route.query.__name__ for route in server.routes()]
+    assert "Nothing" in queries
+    assert not document["components"]["schemas"].keys() & {*queries}
 
 
 def test_operation_ids_are_unique(document: Any) -> None:

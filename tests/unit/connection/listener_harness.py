@@ -77,6 +77,22 @@ class RecordedListener(ListenerObserver):
         self.failures: list[Exception] = []
         self.timeouts: list[str] = []
         self.unknown = 0
+        self.sockets_refused: list[str] = []
+        self.evictions = 0
+        self.accept_failures: list[int | None] = []
+        self.handshakes: list[int] = []
+
+    def socket_refused(self, reason: str) -> None:
+        self.sockets_refused.append(reason)
+
+    def idle_evicted(self) -> None:
+        self.evictions += 1
+
+    def accept_failed(self, error: OSError) -> None:
+        self.accept_failures.append(error.errno)
+
+    def tls_handshakes(self, under_way: int) -> None:
+        self.handshakes.append(under_way)
 
     def handshake_refused(self, code: str) -> None:
         self.refusals.append(code)
@@ -118,6 +134,7 @@ class ListenerHarness:
         rate_limits_off: bool = True,
         origins: tuple[str, ...] | None = None,
         trusted_proxies: tuple[Network, ...] = (),
+        connections_per_address_max: int | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.clock: Clock = clock or SystemClock()
@@ -153,7 +170,14 @@ class ListenerHarness:
             trusted_proxies=trusted_proxies,
         )
         endpoint = WebSocketEndpoint(self.gateway, admission, self.clock, observe=self.seen)
-        self.listener = Listener(app or hello, self.clock, websocket=endpoint, observe=self.seen)
+        self.listener = Listener(
+            app or hello,
+            self.clock,
+            websocket=endpoint,
+            observe=self.seen,
+            connections_per_address_max=connections_per_address_max,
+            trusted_proxies=trusted_proxies,
+        )
         self.port = 0
         self._peers: list[Peer] = []
         for user_id in (ANN, BOB):
@@ -191,9 +215,9 @@ class ListenerHarness:
                 assert (await read(socket))["type"] == "connection_established"
             yield socket
 
-    async def dial(self, *, tls: ssl.SSLContext | None = None) -> "Peer":
-        """Closed with the harness at the latest."""
-        peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls))
+    async def dial(self, *, tls: ssl.SSLContext | None = None, source: str = "127.0.0.1") -> "Peer":
+        """Closed with the harness at the latest. `source`: an address of this machine, as the peer's own."""
+        peer = Peer(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls, local_addr=(source, 0)))
         self._peers.append(peer)
         return peer
 
@@ -230,9 +254,16 @@ async def listener_harness(
     rate_limits_off: bool = True,
     origins: tuple[str, ...] | None = None,
     trusted_proxies: tuple[Network, ...] = (),
+    connections_per_address_max: int | None = None,
     tls: ssl.SSLContext | None = None,
 ) -> AsyncIterator[ListenerHarness]:
-    built = ListenerHarness(app, rate_limits_off=rate_limits_off, origins=origins, trusted_proxies=trusted_proxies)
+    built = ListenerHarness(
+        app,
+        rate_limits_off=rate_limits_off,
+        origins=origins,
+        trusted_proxies=trusted_proxies,
+        connections_per_address_max=connections_per_address_max,
+    )
     await built.open(tls=tls)
     try:
         yield built

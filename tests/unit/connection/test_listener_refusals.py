@@ -216,7 +216,7 @@ async def test_one_connection_too_many_is_503(monkeypatch: pytest.MonkeyPatch) -
         assert (await third.answer()).status == 503
         await third.close()
         await first.close()
-        await until(lambda: harness.listener._state.http_connections == 1)
+        await until(lambda: harness.listener._state.places.taken == 1)
         second.send(GET)
         assert (await second.answer()).status == 200
         assert (await harness.ask(GET)).status == 200

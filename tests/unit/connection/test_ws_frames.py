@@ -120,7 +120,7 @@ class Heard:
 
 async def heard(pieces: Sequence[bytes], *, use_codec: bool) -> Heard:
     found = Heard()
-    socket = WebSocket(cast(asyncio.Transport, found), cast(ListenerState, found))
+    socket = WebSocket(cast(asyncio.Transport, found), cast(ListenerState, found), full=False)
     socket._use_codec = use_codec
     socket.attach(cast(Connection, found), b"")
     for piece in pieces:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seriatim.domain.ids import event_id, is_id, is_uuid4, ulid, ulid_ms, uuid4
+from seriatim.domain.ids import event_id, is_id, is_uuid4, new_ulid, new_ulids, new_uuid4, ulid, ulid_ms, uuid4
 
 MS = st.integers(0, 2**48 - 1)
 CHANCE = st.integers(0, 2**80 - 1)
@@ -92,3 +92,32 @@ def test_an_event_id_is_the_messages_ulid_under_another_prefix() -> None:
 def test_a_random_uuid_keeps_all_bits_but_version_and_variant(bits: int, text: str) -> None:
     assert uuid4(bits) == text
     assert is_uuid4(text)
+
+
+class Chance:
+    """Random bits that are all 1. `asked`: how many were, each time."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def bits(self, bits: int) -> int:
+        self.asked.append(bits)
+        return (1 << bits) - 1
+
+
+def test_a_new_ulid_has_80_random_bits() -> None:
+    chance = Chance()
+    assert new_ulid(5, chance.bits) == ulid(5, 2**80 - 1)
+    assert chance.asked == [80]
+
+
+def test_new_ulids_of_one_moment_share_60_random_bits_and_count_in_the_last_20() -> None:
+    given = list(new_ulids(5, Chance().bits))
+    assert len(given) == 2**20
+    assert (given[0], given[33], given[-1]) == tuple(ulid(5, 2**80 - 2**20 + count) for count in (0, 33, 2**20 - 1))
+
+
+def test_a_new_uuid_has_128_random_bits() -> None:
+    chance = Chance()
+    assert new_uuid4(chance.bits) == uuid4(2**128 - 1)
+    assert chance.asked == [128]

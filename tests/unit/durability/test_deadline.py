@@ -1,12 +1,13 @@
 """One deadline rules every wait: which refusals are repeated, how often, and after which pauses (ADR-009)."""
 
+import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
 
 import pytest
 
 from seriatim.domain import limits
-from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
+from seriatim.domain.errors import Conflict, OutcomeUnknown, OutOfTime, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.durability.deadline import retry_refused
 from tests.support.durability_harness import DurabilityHarness, Node
 from tests.support.virtual_time import simulate
@@ -106,3 +107,19 @@ async def test_no_pause_begins_that_would_leave_no_room_for_an_attempt(harness: 
     assert harness.loop.time() == 0.0
     await deadline.pause(1.0 - limits.ATTEMPT_ROOM_S)
     assert harness.loop.time() == pytest.approx(1.0 - limits.ATTEMPT_ROOM_S)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+async def test_a_call_that_the_deadline_cut_short_is_out_of_time_and_says_nothing_about_the_store(
+    harness: DurabilityHarness, reads: bool
+) -> None:
+    node = harness.node()
+
+    async def call(room_s: float) -> str:
+        await asyncio.sleep(room_s)
+        raise OutcomeUnknown("no answer")
+
+    deadline = node.deadline(limits.STORE_TIMEOUT_S / 2)
+    with pytest.raises(OutOfTime) as caught:
+        await retry_refused(call, deadline=deadline, clock=node.clock, observe=node.recorded, reads=reads)
+    assert isinstance(caught.value.__cause__, OutcomeUnknown)

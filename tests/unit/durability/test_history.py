@@ -196,6 +196,15 @@ async def test_a_row_that_stays_away_is_an_error_in_time_and_not_a_gap(harness: 
     assert harness.loop.time() <= 3
 
 
+async def test_a_row_that_stays_away_is_asked_for_at_intervals(harness: DurabilityHarness) -> None:
+    harness.given_messages(5)
+    harness.store.slots(CHAT).hide([4])
+    node = harness.node()
+    with pytest.raises(ServiceUnavailable):
+        await node.ingest.read_back(BOB, CHAT, before=END, after=0, limit=10, timeout_s=3)
+    assert 2 < node.wire.count("read_back") <= 3 / limits.HOLE_POLL_S
+
+
 # --- members only -----------------------------------------------------------------------------------------------------
 
 

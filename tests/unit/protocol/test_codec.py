@@ -184,6 +184,12 @@ def test_an_echo_is_always_encodable() -> None:
     encode(error_frame(bad.error, bad.echo))
 
 
+def test_a_request_id_with_one_lone_surrogate_among_other_characters_is_not_echoed() -> None:
+    bad = refused(json.dumps(SEND | {"content": "", "request_id": "ä\ud83d"}))
+    assert bad.echo.request_id is UNSET
+    encode(error_frame(bad.error, bad.echo))
+
+
 def test_nesting_without_end_is_refused() -> None:
     assert refused('{"type":' + "[" * 60_000).error.code == "INVALID_MESSAGE"
 

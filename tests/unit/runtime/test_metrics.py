@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import re
 from collections.abc import Callable
 
@@ -135,6 +136,10 @@ Report = Callable[[Metrics], object]
         (lambda m: m.listener.timed_out("head"), "gateway_connection_timeout_total", 1),
         (lambda m: m.listener.handshake_refused("x"), 'gateway_handshakes_refused_total{reason="x"}', 1),
         (lambda m: m.gateway.directory_failed("register", _FAILURE), "gateway_redis_connection_errors_total", 1),
+        (lambda m: m.listener.socket_refused("address"), 'listener_sockets_refused_total{reason="address"}', 1),
+        (lambda m: m.listener.accept_failed(OSError()), 'listener_sockets_refused_total{reason="descriptors"}', 1),
+        (lambda m: m.listener.idle_evicted(), "listener_idle_evicted_total", 1),
+        (lambda m: m.listener.tls_handshakes(7), "listener_tls_handshakes", 7),
         (lambda m: m.gateway.subscription(True), "gateway_redis_available", 1),
         (lambda m: m.fanout.delivered(1, 9), "fanout_messages_delivered_rate_total", 9),
         (lambda m: m.fanout.retried(), "fanout_retry_count_total", 1),
@@ -156,6 +161,24 @@ def test_what_is_reported_shows_under_its_name(report: Report, name: str, value:
     metrics = Metrics("here")
     report(metrics)
     assert _values(metrics)[name] == value
+
+
+@pytest.mark.parametrize(
+    ("report", "event"),
+    [
+        (lambda m: m.listener.socket_refused("places"), "http_places_full"),
+        (lambda m: m.listener.socket_refused("address"), "address_share_full"),
+        (lambda m: m.listener.accept_failed(OSError(24, "Too many open files")), "accept_failed"),
+    ],
+)
+def test_security_h1_a_refused_socket_is_logged_once_a_minute_and_not_for_each(
+    report: Report, event: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    metrics = Metrics("here")
+    with caplog.at_level(logging.WARNING, logger="seriatim"):
+        for _ in range(1000):
+            report(metrics)
+    assert caplog.messages == [event]
 
 
 def test_what_is_so_at_the_moment_is_looked_up_at_every_scrape() -> None:

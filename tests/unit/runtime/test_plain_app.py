@@ -21,7 +21,9 @@ async def _refuse(body: bytes) -> PlainResponse:
 APP = PlainApp({("GET", "/echo"): _echo, ("POST", "/echo"): _echo, ("POST", "/closed"): _refuse})
 
 
-async def _call(method: str, path: str, *pieces: bytes, gone: bool = False) -> tuple[int, dict[bytes, bytes], bytes]:
+async def _call(
+    method: str, path: str, *pieces: bytes, gone: bool = False, app: PlainApp = APP
+) -> tuple[int, dict[bytes, bytes], bytes]:
     events: list[dict[str, Any]] = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
     events.append({"type": "http.disconnect"} if gone else {"type": "http.request", "body": b""})
     sent: list[Any] = []
@@ -32,8 +34,14 @@ async def _call(method: str, path: str, *pieces: bytes, gone: bool = False) -> t
     async def send(event: Any) -> None:
         sent.append(event)
 
-    await APP({"type": "http", "method": method, "path": path}, receive, send)
+    await app({"type": "http", "method": method, "path": path}, receive, send)
     return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
+
+
+async def test_security_h1_strangers_keep_no_connection_to_an_application_without_keep_alive() -> None:
+    app = PlainApp({("GET", "/echo"): _echo}, keep_alive=False)
+    for path in ("/echo", "/nowhere"):
+        assert (await _call("GET", path, app=app))[1][b"connection"] == b"close"
 
 
 async def test_a_body_that_comes_in_pieces_is_put_together() -> None:

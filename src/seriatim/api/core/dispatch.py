@@ -28,7 +28,7 @@ from seriatim.api.core.route import NOTHING, Access, ApiRequest, ApiResponse, No
 from seriatim.domain import limits
 from seriatim.domain.addresses import Network, client_address
 from seriatim.domain.errors import MethodNotAllowed, NotFound, SeriatimError, Unauthorized
-from seriatim.domain.ids import uuid4
+from seriatim.domain.ids import new_uuid4
 from seriatim.domain.tokens import Claims
 from seriatim.ports.clock import Clock
 from seriatim.ports.tokens import Authenticator
@@ -101,7 +101,7 @@ class RequestPipeline:
         return _RequestContext(
             method=scope["method"],
             headers=headers,
-            request_id=uuid_header(headers, "x-request-id") or uuid4(self._clock.random_bits(128)),
+            request_id=uuid_header(headers, "x-request-id") or new_uuid4(self._clock.random_bits),
             client_ip=client_address(peer[0], [headers.get("x-forwarded-for", "")], self._trusted),
             meter=self._rate_limiter.meter(),
         )

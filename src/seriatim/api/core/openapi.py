@@ -90,7 +90,7 @@ class _Schemas:
         whole = schema[type_.__name__]
         return whole.get("properties", {}), whole.get("required", [])
 
-    def example(self, type_: Any, *, whole: bool = True) -> object:
+    def example(self, type_: Any, *, whole: bool) -> object:
         return example_of(self.of(type_), self.components, whole=whole)
 
     def _drop_queries(self, routes: Sequence[Route]) -> None:
@@ -175,7 +175,7 @@ def _success(status: int, type_: Any, route: Route, schemas: _Schemas) -> Json:
     if type_ is Nothing:
         return response
     schema: Json = schemas.of(type_)
-    example = schemas.example(type_)
+    example = schemas.example(type_, whole=True)
     if not route.bare:
         properties: Json = {"data": schema}
         example = {"data": example}

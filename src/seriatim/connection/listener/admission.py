@@ -43,7 +43,7 @@ class Admission:
         directory: Directory,
         clock: Clock,
         *,
-        rate_limits_off: bool = False,
+        rate_limits_off: bool,
         origins: Iterable[str] | None = None,
         trusted_proxies: Sequence[Network] = (),
     ) -> None:

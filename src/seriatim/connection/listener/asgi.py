@@ -46,6 +46,7 @@ class AsgiRequest:
         self._chunks: list[bytes] = []
         self._buffered = 0
         self._body_delivered = False  # the application has received all of it
+        self._body_due: float | None = None  # by the time of the loop, once the application reads
         self._disconnected = False
         self._peer_half_closed = False
         self._changed = asyncio.Event()
@@ -148,7 +149,7 @@ class AsgiRequest:
         while not (self._at_end or self._chunks or (self.body_complete and not self._body_delivered)):
             self._changed.clear()
             if not self.body_complete:
-                self._transport.set_deadline("body", limits.HTTP_STALL_S)
+                self._transport.set_deadline("body", min(limits.HTTP_STALL_S, self._body_seconds_left()))
             await self._changed.wait()
         if self._at_end:
             return {"type": "http.disconnect"}
@@ -158,6 +159,17 @@ class AsgiRequest:
         if not self.body_complete:
             self._transport.update_reading()
         return {"type": "http.request", "body": body, "more_body": not self.body_complete}
+
+    def _body_seconds_left(self) -> float:
+        """For all of the body, from the moment the application began to read it. A body of unknown size may be large,
+        and none has more time than the largest that REST takes.
+        """
+        now = asyncio.get_running_loop().time()
+        if self._body_due is None:
+            size = _length(self._request.headers)
+            size = limits.BODY_BYTES_MAX if size is None else min(size, limits.BODY_BYTES_MAX)
+            self._body_due = now + limits.BODY_S + size / limits.BODY_BYTES_PER_S
+        return self._body_due - now
 
     @property
     def _at_end(self) -> bool:

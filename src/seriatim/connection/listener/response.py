@@ -8,7 +8,7 @@ from http import HTTPStatus
 import msgspec
 
 from seriatim.connection.listener.request import Headers, Request
-from seriatim.domain.ids import is_uuid4, uuid4
+from seriatim.domain.ids import is_uuid4, new_uuid4
 from seriatim.ports.clock import Clock
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -86,7 +86,7 @@ def _request_id(request: Request | None, clock: Clock) -> str:
     given = None if request is None else request.value(b"x-request-id")
     if given is not None and is_uuid4(given):
         return given
-    return uuid4(clock.random_bits(128))
+    return new_uuid4(clock.random_bits)
 
 
 @lru_cache(maxsize=128)

@@ -5,20 +5,27 @@ then the owner of the gateway stops it.
 """
 
 import asyncio
-import socket
 import ssl
+from collections.abc import Sequence
 
+from seriatim.connection.listener.acceptor import Acceptor
 from seriatim.connection.listener.http1 import HttpConnection
-from seriatim.connection.listener.request import SocketAddress, address_of
+from seriatim.connection.listener.places import Places
+from seriatim.connection.listener.request import SocketAddress
 from seriatim.connection.listener.state import ASGIApp, ListenerState, WebSocketEndpoint
 from seriatim.connection.observer import ListenerObserver
 from seriatim.connection.task_group import TaskGroup
 from seriatim.domain import limits
+from seriatim.domain.addresses import Network
 from seriatim.ports.clock import Clock
 
 
 class Listener:
-    """`websocket`: None for a listener that serves the application alone. Its gateway is started before `serve`."""
+    """`websocket`: None for a listener that serves the application alone. Its gateway is started before `serve`.
+
+    `connections_per_address_max`: sockets of one client address that are no WebSockets (yet); None: no such limit. It
+    does not hold for `trusted_proxies`.
+    """
 
     def __init__(
         self,
@@ -27,26 +34,28 @@ class Listener:
         *,
         websocket: WebSocketEndpoint | None,
         observe: ListenerObserver | None = None,
+        connections_per_address_max: int | None = None,
+        trusted_proxies: Sequence[Network] = (),
     ) -> None:
         self._websocket = websocket
-        self._state = ListenerState(app, clock, observe or ListenerObserver(), websocket)
+        observe = observe or ListenerObserver()
+        places = Places(observe, per_address_max=connections_per_address_max, exempt=trusted_proxies)
+        self._state = ListenerState(app, clock, observe, websocket, places)
         self._loops = TaskGroup()
-        self._servers: list[asyncio.Server] = []
+        self._acceptors: list[Acceptor] = []
 
     def protocol_factory(self) -> asyncio.Protocol:
-        """For a server that the caller creates itself."""
+        """For a server that the caller creates itself, on a socket that strangers cannot reach."""
         return HttpConnection(self._state)
 
     async def serve(self, host: str, port: int, *, ssl: ssl.SSLContext | None = None) -> list[SocketAddress]:
         """Once per address. Returns the bound addresses once connections are accepted; port 0 takes a free port."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(self.protocol_factory, host, port, ssl=ssl, backlog=limits.LISTEN_BACKLOG_MAX)
-        _limit_kernel_send_buffers(server)
-        if self._websocket is not None and not self._servers:
+        acceptor = Acceptor(self._state, ssl)
+        addresses = await acceptor.listen(host, port)
+        if self._websocket is not None and not self._acceptors:
             self._loops.start(self._websocket.recheck.run())
-        self._servers.append(server)
-        addresses = [address_of(each.getsockname()) for each in server.sockets]
-        return [address for address in addresses if address is not None]
+        self._acceptors.append(acceptor)
+        return addresses
 
     async def drain(self) -> None:
         """Answers and closes every WebSocket. New handshakes get 503; HTTP is still served, without keep-alive."""
@@ -56,8 +65,8 @@ class Listener:
 
     async def close(self) -> None:
         """Stops listening, finishes requests in progress within LISTENER_CLOSE_S, then closes every socket."""
-        for server in self._servers:
-            server.close()
+        for acceptor in self._acceptors:
+            await acceptor.close()
         self._loops.cancel()
         self._state.close_all()
         try:
@@ -69,12 +78,3 @@ class Listener:
         await self._state.tasks.join()
         await self._loops.join()
         await self._state.empty.wait()
-        for server in self._servers:
-            await server.wait_closed()
-
-
-def _limit_kernel_send_buffers(server: asyncio.Server) -> None:
-    """Accepted sockets inherit it: what a slow reader does not take waits in our buffers, bounded and counted."""
-    if hasattr(socket, "TCP_NOTSENT_LOWAT"):  # Linux and macOS
-        for each in server.sockets:
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, limits.UNSENT_BYTES_MAX)

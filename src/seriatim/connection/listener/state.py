@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from seriatim.connection.gateway import Gateway
 from seriatim.connection.listener.admission import Admission
+from seriatim.connection.listener.places import Places
 from seriatim.connection.observer import ListenerObserver
 from seriatim.connection.session_recheck import RevocationRecheck
 from seriatim.connection.task_group import TaskGroup
@@ -47,7 +48,12 @@ class ListenerState:
     """`draining`: responses ask clients to reconnect elsewhere. `closing`: no request is started any more."""
 
     def __init__(
-        self, app: ASGIApp, clock: Clock, observe: ListenerObserver, websocket: WebSocketEndpoint | None
+        self,
+        app: ASGIApp,
+        clock: Clock,
+        observe: ListenerObserver,
+        websocket: WebSocketEndpoint | None,
+        places: Places | None = None,
     ) -> None:
         self.app = app
         self.clock = clock
@@ -58,7 +64,7 @@ class ListenerState:
         self.closing = False
         self.empty = asyncio.Event()
         self.empty.set()
-        self.http_connections = 0
+        self.places = places or Places(observe)
         self._sockets: dict[ListenerSocket, None] = {}
 
     def add(self, socket: ListenerSocket) -> None:

@@ -32,6 +32,7 @@ class WebSocket(asyncio.Protocol):
         "_abort_handle",
         "_codec",
         "_connection",
+        "_fragment_timer",
         "_fragments",
         "_listener",
         "_open",
@@ -43,7 +44,7 @@ class WebSocket(asyncio.Protocol):
         "writable",
     )
 
-    def __init__(self, transport: asyncio.Transport, listener: ListenerState, *, full: bool = False) -> None:
+    def __init__(self, transport: asyncio.Transport, listener: ListenerState, *, full: bool) -> None:
         self._transport = transport
         self._listener = listener
         self._codec = Protocol(Side.SERVER, max_size=limits.FRAME_BYTES_MAX, logger=_SILENT)
@@ -53,6 +54,7 @@ class WebSocket(asyncio.Protocol):
         self._partial_frame_size = 0  # how many bytes of it are needed to go on
         self._use_codec = False  # the codec reads all bytes as they arrive
         self._fragments: list[bytes] | None = None
+        self._fragment_timer: asyncio.TimerHandle | None = None
         self._open = True  # neither side has sent a close frame
         self._write_closed = False  # no byte may be written any more
         self._abort_handle: asyncio.TimerHandle | None = None
@@ -156,6 +158,7 @@ class WebSocket(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._write_closed = True
+        self._end_fragments()
         if self._abort_handle is not None:
             self._abort_handle.cancel()
         self._listener.remove(self)
@@ -187,11 +190,36 @@ class WebSocket(asyncio.Protocol):
             self._lost()
         elif opcode is _TEXT:
             self._fragments = [bytes(event.data)]
+            loop = asyncio.get_running_loop()
+            self._fragment_timer = loop.call_later(limits.FRAGMENTED_MESSAGE_S, self._fragments_late)
         elif opcode is _CONT and self._fragments is not None:
-            self._fragments.append(bytes(event.data))
-            if event.fin:
-                text, self._fragments = b"".join(self._fragments), None
-                self._text(text)
+            self._fragment(bytes(event.data), last=event.fin)
+
+    def _fragment(self, data: bytes, *, last: bool) -> None:
+        """The codec bounds the bytes of a message; their number is bounded here, since fragments may be empty."""
+        assert self._fragments is not None
+        self._fragments.append(data)
+        if len(self._fragments) > limits.FRAGMENTS_MAX:
+            self._end_fragments()
+            self._fail(1008, f"a message has at most {limits.FRAGMENTS_MAX} fragments")
+            self._lost()
+        elif last:
+            text = b"".join(self._fragments)
+            self._end_fragments()
+            self._text(text)
+
+    def _end_fragments(self) -> None:
+        self._fragments = None
+        if self._fragment_timer is not None:
+            self._fragment_timer.cancel()
+            self._fragment_timer = None
+
+    def _fragments_late(self) -> None:
+        self._end_fragments()
+        if self._open and not self._write_closed:
+            self._listener.observe.timed_out("message")
+            self._fail(1008, f"a message arrives within {limits.FRAGMENTED_MESSAGE_S:g} s")
+            self._answer()
 
     def _text(self, data: bytes) -> None:
         """Ignores what arrives after a close frame of either side."""

@@ -14,7 +14,7 @@ from seriatim.concurrency.retry import retry
 from seriatim.domain import limits
 from seriatim.domain.backoff import RefusalBackoff, backoff_s
 from seriatim.domain.errors import Conflict, ServiceUnavailable, Throttled
-from seriatim.domain.ids import ulid
+from seriatim.domain.ids import new_ulid
 from seriatim.engines.dynamodb.rows.attributes import RowDecoder
 from seriatim.engines.dynamodb.transport.client import DynamoClient, Request
 from seriatim.engines.dynamodb.transport.outputs import BATCH_GET_ITEM, GET_ITEM, QUERY, UPDATE_ITEM, QueryOutput
@@ -121,7 +121,7 @@ class DynamoStore(ReadOnlyStore):
 
     def token(self) -> str:
         """A new token of a transaction."""
-        return ulid(self._clock.now_ms(), self._clock.random_bits(80))
+        return new_ulid(self._clock.now_ms(), self._clock.random_bits)
 
     async def put(self, request: Request, *, until: float) -> None:
         await self._client.call("PutItem", request, until=until)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from seriatim.domain import limits
 from seriatim.runtime.config.roles import ALL_ROLES, ProcessRole
 
 EMBEDDED = "embedded:"
@@ -61,6 +62,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...],
         _about("Networks of proxies whose X-Forwarded-For is believed, such as `10.0.0.0/8`."),
     ] = ()
+    connections_per_address_max: Annotated[
+        int,
+        _about(
+            "Sockets that one client address (of IPv6: one /64) may have open at once; a WebSocket counts until its "
+            "handshake is done. More get 503. Trusted proxies have no such limit, and `env` `test` has none.",
+            ge=1,
+            le=10_000,
+        ),
+    ] = limits.CONNECTIONS_PER_ADDRESS
     origins: Annotated[
         tuple[str, ...],
         _about("Web origins that may open a WebSocket, such as `https://chat.example`. Empty: all, for tokens decide."),

@@ -1,4 +1,4 @@
-"""A tiny ASGI application for the listeners that are not public: a table of paths, one function each."""
+"""A tiny ASGI application for health checks, metrics and the operator: a table of paths, one function each."""
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
@@ -24,10 +24,14 @@ Handler = Callable[[bytes], Awaitable[PlainResponse]]
 
 
 class PlainApp:
-    """`routes` maps `(method, path)` to a function from the request's body to a reply. HEAD is answered like GET."""
+    """`routes` maps `(method, path)` to a function from the request's body to a reply. HEAD is answered like GET.
 
-    def __init__(self, routes: Mapping[tuple[str, str], Handler]) -> None:
+    `keep_alive`: False for strangers, whose requests are not counted: an idle connection is not theirs to keep.
+    """
+
+    def __init__(self, routes: Mapping[tuple[str, str], Handler], *, keep_alive: bool = True) -> None:
         self._routes = routes
+        self._keep_alive = keep_alive
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -38,6 +42,8 @@ class PlainApp:
         except SeriatimError as error:
             reply = _refusal(error)
         headers = [(b"content-type", reply.media_type.encode()), (b"content-length", str(len(reply.body)).encode())]
+        if not self._keep_alive:
+            headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": reply.status, "headers": headers})
         body = b"" if scope["method"] == "HEAD" else reply.body
         await send({"type": "http.response.body", "body": body})

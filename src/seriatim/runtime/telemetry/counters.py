@@ -11,6 +11,7 @@ from itertools import accumulate
 
 from seriatim.api.core.observer import ApiObserver
 from seriatim.connection.observer import GatewayObserver, ListenerObserver
+from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.fanout.observer import FanoutObserver, SkipReason
 from seriatim.ports.event_log import DeadLetter, Partition
@@ -21,6 +22,7 @@ from seriatim.services.membership import MembershipObserver
 
 _log = logging.getLogger("seriatim")
 LOG_INTERVAL_S = 10.0  # a line that repeats a thousand times a second helps no operator
+ATTACK_LOG_INTERVAL_S = 60.0  # strangers cause these lines: they must not fill a disk
 
 # From a send in a healthy embedded store (a millisecond) to the deadline of 5 s, dense where the objectives lie.
 LATENCY_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
@@ -156,8 +158,12 @@ class ListenerCounters(ListenerObserver):
         self.handshakes_refused: Counter[str] = Counter()
         self.http_refusals: Counter[str] = Counter()
         self.timeouts: Counter[str] = Counter()
+        self.sockets_refused: Counter[str] = Counter()
+        self.idle_evictions = 0
+        self.handshakes_under_way = 0
         self.revocations_unknown = 0
         self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
+        self._throttled_minute = ThrottledLogger(_log, every_s=ATTACK_LOG_INTERVAL_S)
 
     def handshake_refused(self, code: str) -> None:
         self.handshakes_refused[code] += 1
@@ -170,6 +176,27 @@ class ListenerCounters(ListenerObserver):
 
     def timed_out(self, what: str) -> None:
         self.timeouts[what] += 1
+
+    def socket_refused(self, reason: str) -> None:
+        self.sockets_refused[reason] += 1
+        if reason == "places":
+            self._throttled_minute.log(logging.WARNING, "http_places_full", places=limits.HTTP_CONNECTIONS_MAX)
+        else:
+            self._throttled_minute.log(
+                logging.WARNING, "address_share_full", next_step="docs/operating.md: sockets of strangers"
+            )
+
+    def idle_evicted(self) -> None:
+        self.idle_evictions += 1
+
+    def accept_failed(self, error: OSError) -> None:
+        self.sockets_refused["descriptors"] += 1
+        self._throttled_minute.log(
+            logging.ERROR, "accept_failed", error=error.strerror or str(error), next_step="see ulimit -n"
+        )
+
+    def tls_handshakes(self, under_way: int) -> None:
+        self.handshakes_under_way = under_way
 
     def revocation_unknown(self, error: SeriatimError) -> None:
         self.revocations_unknown += 1

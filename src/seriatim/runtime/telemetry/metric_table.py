@@ -236,6 +236,23 @@ GATEWAY = (
     ),
 )
 
+# Of a process with a public port, be it a gateway's or that of REST.
+LISTENER = (
+    MetricSpec(
+        "listener_sockets_refused",
+        COUNTER,
+        "New sockets without a place: all taken, or those of the address, or no file descriptor",
+        lambda m, _: m.listener.sockets_refused,
+        ("reason",),
+    ),
+    MetricSpec(
+        "listener_idle_evicted", COUNTER, "Idle sockets closed for new ones", lambda m, _: m.listener.idle_evictions
+    ),
+    MetricSpec(
+        "listener_tls_handshakes", GAUGE, "TLS handshakes under way", lambda m, _: m.listener.handshakes_under_way
+    ),
+)
+
 FANOUT = (
     MetricSpec(
         "fanout_kafka_consumer_lag",
@@ -345,6 +362,7 @@ def documentation() -> str:
         "Gateway": GATEWAY,
         "Fanout": FANOUT,
         "REST": API,
+        "The public port, of a gateway or of REST": LISTENER,
         "Between processes": (*GRPC_CLIENT, *GRPC_SERVER),
         "Engines beyond one machine": ENGINES,
     }

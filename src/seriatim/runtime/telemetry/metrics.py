@@ -24,7 +24,15 @@ from seriatim.runtime.telemetry.counters import (
 from seriatim.runtime.telemetry.durability_counters import DurabilityCounters
 from seriatim.runtime.telemetry.grpc_counters import GrpcCounters
 from seriatim.runtime.telemetry.logs import ThrottledLogger
-from seriatim.runtime.telemetry.metric_table import BY_ROLE, ENGINES, GRPC_CLIENT, GRPC_SERVER, MetricKind, MetricSpec
+from seriatim.runtime.telemetry.metric_table import (
+    BY_ROLE,
+    ENGINES,
+    GRPC_CLIENT,
+    GRPC_SERVER,
+    LISTENER,
+    MetricKind,
+    MetricSpec,
+)
 
 if TYPE_CHECKING:
     from seriatim.runtime.telemetry.metric_table import Numbers
@@ -110,6 +118,8 @@ class Metrics(Collector):
         for role, specs in BY_ROLE.items():
             if role in self._roles:
                 yield from self._families(specs, live)
+        if ProcessRole.GATEWAY in self._roles or ProcessRole.API in self._roles:
+            yield from self._families(LISTENER, live)
         if self.grpc.dials:
             yield from self._families(GRPC_CLIENT, live)
         if self.grpc.listens:

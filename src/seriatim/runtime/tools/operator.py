@@ -56,7 +56,7 @@ class Operator:
         check_user(request)
         now = iso(self._clock.now_ms())
         user = User(
-            user_id=ids.USER + ids.ulid(self._clock.now_ms(), self._clock.random_bits(80)),
+            user_id=ids.USER + ids.new_ulid(self._clock.now_ms(), self._clock.random_bits),
             phone_number=request.phone_number,
             display_name=request.display_name,
             created_at=now,
@@ -67,7 +67,7 @@ class Operator:
         if not request.with_token:
             return AddUserResponse(user_id=user_id, created=created)
         # The refresh token is given to no client: an operator who needs longer asks for another access token.
-        session = await self._sign_in.open_session(user_id, ids.uuid4(self._clock.random_bits(128)))
+        session = await self._sign_in.open_session(user_id, ids.new_uuid4(self._clock.random_bits))
         token = self._sign_in.access_token(session)
         return AddUserResponse(user_id=user_id, created=created, access_token=token, device_id=session.device_id)
 

@@ -58,7 +58,7 @@ async def assemble(
     """
     clock = SystemClock()
     metrics = Metrics(instance, settings.here)
-    run_id = ids.ulid(clock.now_ms(), clock.random_bits(80))  # a process that starts again is another one
+    run_id = ids.new_ulid(clock.now_ms(), clock.random_bits)  # a process that starts again is another one
     engines = await open_engines(settings, metrics, clock, run_id, create=create)
     try:
         # Keys come second: none are made in a folder that is in use, or of another program.
@@ -261,7 +261,7 @@ class _Process:
     ) -> Listener | None:
         """One port for what is here of WebSocket and REST."""
         if gateway is None or given is None:
-            return None if api is None else self._listener(api.app)
+            return None if api is None else self._public_listener(api.app)
         admission = Admission(
             self._authenticator(given.revocations, _needed(self._sessions)) if api is None else api.authenticator,
             given.directory,
@@ -270,16 +270,28 @@ class _Process:
             origins=self._settings.origins or None,
             trusted_proxies=parse_networks(self._settings.trusted_proxies),
         )
-        app = PlainApp(health.public_routes()) if api is None else api.app
-        return self._listener(app, WebSocketEndpoint(gateway, admission, self._clock, observe=self._metrics.listener))
+        app = PlainApp(health.public_routes(), keep_alive=False) if api is None else api.app
+        endpoint = WebSocketEndpoint(gateway, admission, self._clock, observe=self._metrics.listener)
+        return self._public_listener(app, endpoint)
 
     def _authenticator(self, revocations: Revocations, sessions: Sessions) -> Authenticator:
         return KeyAuthenticator(
             _needed(self._keys), revocations, sessions, self._clock, reload_failed=self._metrics.key_reload_failed
         )
 
-    def _listener(self, app: ASGIApp, websocket: WebSocketEndpoint | None = None) -> Listener:
-        return Listener(app, self._clock, websocket=websocket, observe=self._metrics.listener)
+    def _public_listener(self, app: ASGIApp, websocket: WebSocketEndpoint | None = None) -> Listener:
+        return Listener(
+            app,
+            self._clock,
+            websocket=websocket,
+            observe=self._metrics.listener,
+            connections_per_address_max=None if self._rate_limits_off else self._settings.connections_per_address_max,
+            trusted_proxies=parse_networks(self._settings.trusted_proxies),
+        )
+
+    def _listener(self, app: ASGIApp) -> Listener:
+        """For callers that the operator has chosen: there is no limit by address."""
+        return Listener(app, self._clock, websocket=None, observe=self._metrics.listener)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import asyncio
 import re
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -21,9 +21,9 @@ from seriatim.domain.sharding import partition
 from seriatim.engines.kafka.cluster import Cluster
 from seriatim.operations.topics import PARTITIONS
 from seriatim.ports.event_log import MESSAGES
-from tests.system.deployment import Deployment, Process, deployed
+from tests.system.deployment import Deployment, Process
 from tests.system.devices import Device, Json, Refused, faults, same, signed_in
-from tests.system.misrouting_proxy import MisroutingProxy, gateways, misrouting_proxy
+from tests.system.roles.misrouting_proxy import MisroutingProxy, gateways, misrouting_proxy
 from tests.system.users import User
 
 WRITERS, CHATS, MESSAGES_EACH = 24, 3, 30
@@ -125,13 +125,6 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     def repeated_max(self) -> int:
         """A push to the sender, too; unless the ack took its place while it waited."""
         return self.pushes - sum(device.heard.total() for device in self.devices) + self.filled
-
-
-@pytest.fixture(scope="module")
-def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    folder = tmp_path_factory.mktemp("misrouted")
-    with deployed(folder, "--gateways", "1") as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""All roles on real engines: one deployment, which all tests of this package share."""
