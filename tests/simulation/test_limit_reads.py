@@ -54,6 +54,7 @@ ALLOWED: Mapping[str, str] = {
     "operations/topics.py": "the settings of topics, as they are created",
     "protocol/asyncapi.py": _SCHEMA,
     "protocol/frames.py": _SCHEMA,
+    "runtime/config/settings.py": "the default of a setting, shown in its help",
     "runtime/server/cluster.py": "the sum of two durations",
 }
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -96,7 +96,7 @@ class RawKafka:
         found: list[Record] = []
         for number in range(self.partitions[topic]):
             place = TopicPartition(self.cluster.prefixed(topic), number, 0)
-            _, end = self._looker.get_watermark_offsets(place, PATIENCE_S)
+            end = self._end(place)
             if end == 0:
                 continue
             self._looker.assign([place])
@@ -116,6 +116,17 @@ class RawKafka:
                     )
             found += records
         return found
+
+    def _end(self, place: TopicPartition) -> int:
+        """Waits for a broker that has just started, and does not lead its partitions yet."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._looker.get_watermark_offsets(place, PATIENCE_S)[1]
+            except KafkaException as failed:
+                if failed.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION or time.monotonic() > deadline_s:
+                    raise
+            time.sleep(0.01)
 
     def _expel(self, group: str, consumer_id: str) -> None:
         """What a session timeout does: the coordinator forgets the member, and tells it when it is next heard of."""

@@ -16,6 +16,7 @@ from schemathesis.core.result import Ok
 from schemathesis.pytest.lazy import get_all_tests
 from schemathesis.schemas import BaseSchema
 
+from tests.support.soak import repeat
 from tests.system.request_filler import AnyCase, fill_request
 from tests.system.sample_data import SampleData
 from tests.system.server_process import serving
@@ -28,7 +29,7 @@ CONFIG: Json = {
     "generation": {
         "deterministic": True,
         "database": "none",
-        "max-examples": 20,
+        "max-examples": repeat(10, soak=100),
         "no-shrink": True,  # a request that changed something cannot be repeated in smaller forms
         "with-security-parameters": False,  # who asks is decided here: the tool would make tokens up
     },

@@ -13,6 +13,13 @@ def test_alarms_ring_in_order_of_time_and_only_once() -> None:
     assert alarms.next() is None
 
 
+def test_alarms_of_one_time_ring_in_the_order_they_were_set() -> None:
+    alarms: TimerQueue[str] = TimerQueue()
+    for key in ("third", "first", "second"):
+        alarms.set(key, 1)
+    assert alarms.due(1) == ["third", "first", "second"]
+
+
 def test_a_moved_alarm_rings_at_its_new_time_only() -> None:
     alarms: TimerQueue[str] = TimerQueue()
     alarms.set("a", 1)

@@ -6,7 +6,9 @@ import pytest
 
 from seriatim.connection.listener.http1 import HttpConnection
 from seriatim.connection.listener.state import Receive, Scope, Send
+from seriatim.connection.listener.upgrade import UpgradeRequest
 from seriatim.domain import limits
+from seriatim.domain.tokens import Claims
 from tests.unit.connection.listener_harness import (
     ListenerHarness,
     handshake,
@@ -140,6 +142,33 @@ async def test_security_m4_a_handshake_behind_many_requests_is_answered_in_its_t
         peer.send(GET * 30 + handshake() + frame(0x9, b"early"))
         for _ in range(30):
             assert (await peer.answer()).status == 200
+        assert (await peer.answer(only_head=True)).status == 101
+        await peer.reader.readuntil(b"\x8a\x05early")
+
+
+@on_real_loops
+async def test_security_m4_what_comes_during_a_handshake_is_not_read_before_its_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    go = asyncio.Event()
+    async with listener_harness() as harness:
+        check = harness.authenticator.check_revoked
+
+        async def slow(claims: Claims, *, timeout_s: float) -> None:
+            await go.wait()
+            await check(claims, timeout_s=timeout_s)
+
+        monkeypatch.setattr(harness.authenticator, "check_revoked", slow)
+        peer = await harness.dial()
+        peer.send(handshake())
+        await until(lambda: isinstance(http_connection(harness)._current, UpgradeRequest))
+        connection = http_connection(harness)
+        assert not connection._transport.is_reading()
+        for _ in range(10):
+            peer.send(frame(0x9, b"early") * 1000)
+            await asyncio.sleep(0.01)  # on loopback they would be here by now
+        assert connection._after_upgrade == b""
+        go.set()
         assert (await peer.answer(only_head=True)).status == 101
         await peer.reader.readuntil(b"\x8a\x05early")
 
