@@ -117,7 +117,7 @@ async def test_when_a_broker_is_gone_for_long_everyone_is_answered_and_later_app
 ) -> None:
     monkeypatch.setattr(limits, "KAFKA_GIVE_UP_S", 1.0)
     async with topics() as raw, writing(raw) as writer:
-        await writer.append(MESSAGES, events("chat_1", 1), timeout_s=PATIENCE_S)
+        await insist(lambda: writer.append(MESSAGES, events("first", 1), timeout_s=5))
         await asyncio.to_thread(raw.kafka.kill)
         waiting = [writer.append(MESSAGES, events(f"chat_{n}", 5), timeout_s=PATIENCE_S) for n in range(10)]
         answers = await asyncio.gather(*waiting, return_exceptions=True)
@@ -126,7 +126,7 @@ async def test_when_a_broker_is_gone_for_long_everyone_is_answered_and_later_app
         await insist(lambda: writer.append(MESSAGES, events("chat_9", 5), timeout_s=5))
         stored = await raw.stored(MESSAGES)
         assert numbers(stored, "chat_9")[-5:] == [0, 1, 2, 3, 4]
-        assert numbers(stored, "chat_1") == [0]  # what was given up did not arrive behind everybody's back
+        assert numbers(stored, "chat_1") == []  # what was given up did not arrive behind everybody's back
 
 
 @pytest.mark.parametrize("trouble", ["kill", "pause"])
