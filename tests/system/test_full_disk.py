@@ -121,7 +121,7 @@ def _check_rest(user: User, data: Path) -> None:
     assert request(user.server, "GET", "/health").status == 200
 
 
-async def test_a_read_only_disk_is_refused_at_the_start_with_what_to_do(tmp_path: Path) -> None:
+def test_a_read_only_disk_is_refused_at_the_start_with_what_to_do(tmp_path: Path) -> None:
     """The file system is read-only in a mount namespace of its own: file modes would not stop the superuser."""
     data = tmp_path / "data"
     with serving(data) as server:
