@@ -116,15 +116,15 @@ FAILURES = ("ServiceUnavailable", "OutcomeUnknown", "Throttled", "Conflict", "Ro
 
 
 def test_a_breaker_tells_when_it_opens_tries_and_closes_and_why() -> None:
-    told: list[tuple[BreakerState, str]] = []
-    breaker = CircuitBreaker(lambda state, reason: told.append((state, reason)))
+    changes: list[tuple[BreakerState, str]] = []
+    breaker = CircuitBreaker(lambda state, reason: changes.append((state, reason)))
     for second in range(limits.BREAKER_FAILURES_MAX):
         breaker.failed(float(second), reason=SECRET)
     later = limits.BREAKER_FAILURES_MAX + limits.BREAKER_OPEN_S
     assert breaker.admit(later) is None
     breaker.succeeded(later)
-    assert [state for state, _ in told] == [BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED]
-    assert told[0][1] == SECRET
+    assert [state for state, _ in changes] == [BreakerState.OPEN, BreakerState.HALF_OPEN, BreakerState.CLOSED]
+    assert changes[0][1] == SECRET
 
 
 def test_the_way_of_a_message_is_logged_at_debug_level_by_ids(caplog: pytest.LogCaptureFixture) -> None:

@@ -140,9 +140,9 @@ class ProcessHealth:
         found = await self.reasons()
         parts = {part: reason is None for part, reason in found.items()}
         reasons = {part: reason for part, reason in found.items() if reason is not None}
-        fine = not reasons
-        body = msgspec.json.encode({"ready": fine, "parts": parts, "reasons": reasons})
-        return PlainResponse(body, 200 if fine else 503)
+        if not reasons:
+            return PlainResponse(msgspec.json.encode({"ready": True, "parts": parts}))
+        return PlainResponse(msgspec.json.encode({"ready": False, "parts": parts, "reasons": reasons}), 503)
 
 
 def _unless(fine: bool, reason: str) -> str | None:

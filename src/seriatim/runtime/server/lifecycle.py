@@ -108,13 +108,13 @@ class ServerProcess:
             self._run("fanout", roles.fanout.run())
         if self._health.stalls is not None:
             self._run("stalls", self._health.stalls.run())
-        self._run("readiness", self._health.watch())
         await self._open_operator_socket()
         place = settings.internal_address
         internal = None if place is None else await _listen(self._listeners.internal, place, "internal", None)
         public = None
         if self._listeners.public is not None:
             public = await _listen(self._listeners.public, HostPort(settings.host, settings.port), "port", tls)
+        self._run("readiness", self._health.watch())
         return ListenAddresses(public=public, internal=internal, rpc=rpc)
 
     async def wait(self, stop: asyncio.Event) -> None:

@@ -42,7 +42,7 @@ class KafkaEvents(EventEngine):
         self._topics_monitor: TopicMonitor | None = None
 
     def writer(self, role: str, *topics: str) -> EventWriter:
-        if self._topics_monitor is None:
+        if role == "ingest":  # without the log REST still answers
             self._topics_monitor = TopicMonitor(LeaderCheck(self._cluster, topics))
             self.tasks.append(("topics", self._topics_monitor.run))
         return KafkaEventWriter(self._producer(role, *topics))

@@ -99,7 +99,7 @@ class ConnectionPool:
         except (OSError, TimeoutError) as error:
             raise OutcomeUnknown(
                 "the store cannot be reached; retry",
-                log_reason=f"{self._host}:{self._port} cannot be reached: {error!r}",
+                log_reason=f"the store cannot be reached at {self._host}:{self._port}: {error!r}",
             ) from error
         finally:
             self._opening -= 1
