@@ -80,11 +80,11 @@ def seriatim(data: Path, profile: Path | None) -> None:
     _end_with_stdin()
     settings = Settings(env="test", port=0, internal="127.0.0.1:0", data=str(data), log_format="json")
     if profile is None:
-        process.run(settings)
+        process.run(settings, lambda: settings)
         return
     seen = cProfile.Profile()
     try:
-        seen.runcall(process.run, settings)
+        seen.runcall(process.run, settings, lambda: settings)
     finally:
         seen.dump_stats(profile)
 

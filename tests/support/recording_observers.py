@@ -6,7 +6,7 @@ from seriatim.connection.observer import GatewayObserver
 from seriatim.domain.errors import SeriatimError
 from seriatim.durability.observer import DurabilityObserver
 from seriatim.fanout.observer import FanoutObserver, SkipReason
-from seriatim.ports.event_log import Partition, Record
+from seriatim.ports.event_log import DeadLetter, Partition, Record
 from seriatim.protocol.frames import CloseReason
 
 
@@ -100,7 +100,7 @@ class FanoutRecorder(FanoutObserver):
         for record in run:
             self.handled_offsets.setdefault(record.partition, []).append(record.offset)
 
-    def skipped(self, reason: SkipReason) -> None:
+    def skipped(self, reason: SkipReason, error: Exception | None = None) -> None:
         self.skips.append(reason)
 
     def retried(self) -> None:
@@ -109,8 +109,8 @@ class FanoutRecorder(FanoutObserver):
     def unknown_version(self, event_version: int) -> None:
         self.versions.append(event_version)
 
-    def dead_letter_written(self) -> None:
+    def dead_letter_written(self, dead_letter: DeadLetter) -> None:
         self.dead_letters += 1
 
-    def dead_letter_failed(self, partition: Partition) -> None:
+    def dead_letter_failed(self, partition: Partition, error: Exception) -> None:
         self.pages.append(partition)

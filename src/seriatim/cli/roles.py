@@ -1,5 +1,6 @@
 """`seriatim gateway`, `ingest`, `fanout` and `api`: one part of the system as a process of its own."""
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import click
 
 from seriatim.cli.options import exit_with_error, load_or_exit, settings_options
+from seriatim.runtime.config.sources import load
 
 _EPILOG = "Settings also come from a file and from the environment, the same for all roles: see `seriatim config doc`."
 _EVERYWHERE = ("env", "internal", "instance", "log_format", "log_level")
@@ -23,7 +25,7 @@ def start(file: Path | None, flags: dict[str, str | None]) -> None:
     from seriatim.runtime.server.process import run
 
     try:
-        code = run(loaded.settings)
+        code = run(loaded.settings, lambda: load(flags, os.environ, file=file).settings)
     except StartupError as reason:
         exit_with_error(reason)
     sys.exit(code)

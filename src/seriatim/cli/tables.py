@@ -86,7 +86,7 @@ def _run(work: Callable[[TableControl, Clock], Awaitable[T]], url: str | None, r
     except StoreUnreachable as reason:
         exit_with_error(reason)
     except SeriatimError as error:
-        exit_with_error(f"{error.message} ({error.__cause__})" if error.__cause__ else error.message)
+        exit_with_error(error.log_reason)
 
 
 def _finish(differences: list[TableDifference], answer: dict[str, object], done: str, *, as_json: bool) -> None:

@@ -97,7 +97,7 @@ def _run(work: Callable[[TopicControl, str], Awaitable[T]], url: str) -> T:
     except ValueError as error:
         exit_with_error(error)
     except SeriatimError as error:
-        exit_with_error(error.message)
+        exit_with_error(error.log_reason)
 
 
 def _finish(differences: list[TopicDifference], answer: dict[str, object], done: str, *, as_json: bool) -> None:

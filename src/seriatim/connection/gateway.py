@@ -168,8 +168,8 @@ class Gateway:
         registration = self._registration(connection)
         try:
             await self._registrations.add(registration)
-        except SeriatimError:
-            self._observe.directory_failed("register")
+        except SeriatimError as error:
+            self._observe.directory_failed("register", error)
             connection.close(CloseReason.UPSTREAM_FAILURE)
             return
         if connection.closed:  # meanwhile: its removal may have come before the registration

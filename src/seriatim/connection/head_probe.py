@@ -46,7 +46,7 @@ class HeadProbe:
                     chats[first : first + limits.PROBE_CHATS_MAX], timeout_s=limits.PERSIST_DEADLINE_S
                 )
             except SeriatimError as error:
-                self._observe.fill_failed(error.code)
+                self._observe.fill_failed(error)
             else:
                 self._report_heads(heads)
 

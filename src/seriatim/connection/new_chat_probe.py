@@ -59,7 +59,7 @@ class NewChatProbe:
             try:
                 await self._probe_users(due[first : first + limits.NEW_CHATS_USERS_MAX])
             except SeriatimError as error:
-                self._observe.fill_failed(error.code)
+                self._observe.fill_failed(error)
                 return
 
     async def _probe_users(self, user_ids: Sequence[str]) -> None:

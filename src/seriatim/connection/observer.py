@@ -1,5 +1,6 @@
 """What the gateway and the listener report about themselves; the runtime turns it into metrics and logs."""
 
+from seriatim.domain.errors import SeriatimError
 from seriatim.protocol.frames import CloseReason
 
 
@@ -27,10 +28,10 @@ class GatewayObserver:
     def slow_consumer(self) -> None:
         """A client was warned; whether it is disconnected shows in `connection_closed`."""
 
-    def directory_failed(self, operation: str) -> None:
+    def directory_failed(self, operation: str, error: SeriatimError) -> None:
         """The directory did not answer; the next heartbeat repeats the operation."""
 
-    def fill_failed(self, code: str) -> None:
+    def fill_failed(self, error: SeriatimError) -> None:
         """Missing messages could not be read back; the read is repeated after a growing pause."""
 
     def filled(self, messages: int) -> None:
@@ -73,5 +74,5 @@ class ListenerObserver:
     def tls_handshakes(self, under_way: int) -> None:
         """So many TLS handshakes are under way now."""
 
-    def revocation_unknown(self) -> None:
+    def revocation_unknown(self, error: SeriatimError) -> None:
         """The revocation store did not answer; the session is checked again next time."""

@@ -31,8 +31,8 @@ class Registrations:
         self._registered.pop(registration.connection_id, None)
         try:
             await self._directory.unregister(registration, timeout_s=limits.REGISTRATION_TIMEOUT_S)
-        except SeriatimError:
-            self._observe.directory_failed("unregister")
+        except SeriatimError as error:
+            self._observe.directory_failed("unregister", error)
 
     async def renew(self) -> None:
         """Registers every connection again. A failure closes no connection: the next heartbeat tries again."""
@@ -48,15 +48,15 @@ class Registrations:
                 continue
             try:
                 await self._directory.register(batch, timeout_s=limits.REGISTRATION_TIMEOUT_S)
-            except SeriatimError:
-                self._observe.directory_failed("register")
+            except SeriatimError as error:
+                self._observe.directory_failed("register", error)
 
     async def same_device(self, registration: Registration) -> Sequence[Registration]:
         """The other connections of the same user and device."""
         try:
             found = await self._directory.connections((registration.user_id,), timeout_s=limits.REGISTRATION_TIMEOUT_S)
-        except SeriatimError:
-            self._observe.directory_failed("connections")
+        except SeriatimError as error:
+            self._observe.directory_failed("connections", error)
             return ()
         return [
             other
@@ -74,8 +74,8 @@ class Registrations:
         ]
         try:
             await self._push.publish(orders, timeout_s=limits.REGISTRATION_TIMEOUT_S)
-        except SeriatimError:
-            self._observe.directory_failed("publish")
+        except SeriatimError as error:
+            self._observe.directory_failed("publish", error)
 
 
 def is_older(one: Registration, other: Registration) -> bool:

@@ -67,8 +67,8 @@ class RevocationRecheck:
             await self._authenticator.check_revoked(claims, timeout_s=limits.HANDSHAKE_TIMEOUT_S)
         except Unauthorized:
             connection.close(CloseReason.SESSION_REVOKED)
-        except SeriatimError:
-            self._observe.revocation_unknown()  # the connection stays open: the next round checks again
+        except SeriatimError as error:
+            self._observe.revocation_unknown(error)  # the connection stays open: the next round checks again
             self.watch(connection)
         else:
             self.watch(connection)

@@ -10,9 +10,19 @@ from seriatim.domain import limits
 
 Details = Mapping[str, object]
 
+# What clients are told in place of words that only operators should read.
+INTERNAL = "something went wrong on our side; retry with the same id"
+STORE_FAILING = "the store is failing; retry with the same id"
+STORE_SLOW = "the store did not answer in time; retry with the same id"
+UNREADABLE = "a part of this chat cannot be read at the moment; retry later"
+
 
 class SeriatimError(Exception):
-    """Root. `trips_breaker`: a call that ends so has failed; otherwise it was answered, though not as was hoped."""
+    """Root. `trips_breaker`: a call that ends so has failed; otherwise it was answered, though not as was hoped.
+
+    `message` is sent to clients: what happened and what to do next, in constant words. `log_reason` is why it happened,
+    with paths, addresses and the words of libraries: it is logged by this process and never leaves it.
+    """
 
     code: ClassVar[str] = "INTERNAL_ERROR"
     retryable: ClassVar[bool] = False
@@ -21,10 +31,16 @@ class SeriatimError(Exception):
     trips_breaker: ClassVar[bool] = False
 
     def __init__(
-        self, message: str, *, retry_after_seconds: float | None = None, details: Details | None = None
+        self,
+        message: str,
+        *,
+        log_reason: str = "",
+        retry_after_seconds: float | None = None,
+        details: Details | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
+        self.log_reason = log_reason or message
         self.retry_after_seconds = retry_after_seconds
         self.details: dict[str, object] = dict(details or {})
 
@@ -248,15 +264,22 @@ class RowUnreadable(ServiceUnavailable):
 
 
 class InternalError(SeriatimError):
-    """A bug in the server."""
+    """A bug in the server, or tables that it cannot use. What it is concerns the operators alone, not the client."""
 
     code = "INTERNAL_ERROR"
     retryable = True
+
+    def __init__(self, log_reason: str, *, message: str = INTERNAL, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message, log_reason=log_reason, retry_after_seconds=retry_after_seconds)
+
+    def __str__(self) -> str:
+        return self.log_reason
 
 
 class CounterMissing(InternalError):
     """The chat's counter row is gone. This chat halts until it is repaired; others go on."""
 
     def __init__(self, chat_id: str) -> None:
-        super().__init__("this chat is halted for repair; an operator has been paged", retry_after_seconds=60)
+        message = "this chat is halted for repair; retry in a minute with the same id"
+        super().__init__(f"the counter row of {chat_id} is gone", message=message, retry_after_seconds=60)
         self.chat_id = chat_id

@@ -172,13 +172,24 @@ class AtomicCommitter:
             count = sum(batch.stored.values())
             self._observe.allocated(count, 0.0)
             self._observe.persisted(batch.stored)
+            if self._observe.traces:
+                self._trace(batch)
             self._observe.published(count, now - batch.begun_at)
         elif error is not None and error.trips_breaker and (batch.stored or _never_begun(batch, error)):
-            self._breaker.failed(now)
+            self._breaker.failed(now, reason=error.log_reason)
         else:
             self._breaker.withdrawn()
         if isinstance(error, InternalError):
             self._observe.failed("atomic_commit", error.__cause__ or error)
+        elif error is not None:
+            self._observe.store_failed("commit", "", error)
+
+    def _trace(self, batch: "_CommitBatch") -> None:
+        """One transaction takes all three steps."""
+        for pending, outcome in zip(batch.drafts, batch.outcomes, strict=True):
+            if isinstance(outcome, Receipt) and not outcome.deduplicated:
+                for step in ("allocated", "persisted", "published"):
+                    self._observe.traced(step, pending.draft.chat_id, outcome.sequence, outcome.message_id)
 
 
 def _never_begun(batch: "_CommitBatch", error: SeriatimError) -> bool:

@@ -36,7 +36,7 @@ class GuardedWriter:
             await self._events.append(topic, events, timeout_s=timeout_s)
         except SeriatimError as error:
             if error.trips_breaker:
-                self._breaker.failed(self._clock.monotonic(), since=began)
+                self._breaker.failed(self._clock.monotonic(), since=began, reason=error.log_reason)
             else:
                 self._breaker.withdrawn()  # an answer, which proves nothing
             raise
@@ -97,16 +97,16 @@ class StoreGuard:
             if not error.trips_breaker:
                 breaker.withdrawn()  # an answer, which proves nothing
             elif not cut_short(room_s, began, self._clock):
-                self._failed(chat_id, breaker, began)
+                self._failed(chat_id, breaker, began, error)
             raise
 
-    def _failed(self, chat_id: str, breaker: CircuitBreaker, began: float) -> None:
+    def _failed(self, chat_id: str, breaker: CircuitBreaker, began: float, error: SeriatimError) -> None:
         if len(self._failing) < 2:
             self._failing[chat_id] = None
         if breaker.closed and len(self._failing) == 1 and self._failures >= limits.BREAKER_FAILURES_MAX - 1:
             return
         self._failures += 1
-        breaker.failed(self._clock.monotonic(), since=began)
+        breaker.failed(self._clock.monotonic(), since=began, reason=error.log_reason)
 
 
 def _soon(breaker: CircuitBreaker, wait_s: float, now: float) -> float:

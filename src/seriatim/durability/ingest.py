@@ -4,7 +4,9 @@ Implements `ports.durability.Durability` and `History` within one process.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
 
 from seriatim.domain import limits
 from seriatim.domain.circuit_breaker import BreakerState, CircuitBreaker
@@ -27,6 +29,8 @@ from seriatim.ports.clock import Clock
 from seriatim.ports.durability import Answer, BackPage, PrefixPage
 from seriatim.ports.event_log import EventWriter
 from seriatim.ports.message_log import ChatCounter, MessageLog
+
+T = TypeVar("T")
 
 
 class Ingest:
@@ -52,8 +56,9 @@ class Ingest:
         self._clock = clock
         self._producer_id = producer_id
         self._observe = observe or DurabilityObserver()
-        self._breaker = CircuitBreaker()  # of the event log; where one engine holds both, of that engine
-        self._store_breaker = CircuitBreaker()
+        # Of the event log; where one engine holds both, of that engine.
+        self._breaker = CircuitBreaker(partial(self._observe.breaker_changed, "events"))
+        self._store_breaker = CircuitBreaker(partial(self._observe.breaker_changed, "store"))
         self._events = GuardedWriter(events, self._breaker, clock)
         self._guard = StoreGuard(self._store_breaker if atomic_store is None else None, clock)
         self._prefix = PrefixReader(log, clock, self._observe)
@@ -91,7 +96,8 @@ class Ingest:
             asyncio.get_running_loop().call_soon(answer, error)
 
     async def read(self, user_id: str, chat_id: str, *, after: int, limit: int, timeout_s: float) -> PrefixPage:
-        return await self._reads.read(user_id, chat_id, after=after, limit=limit, timeout_s=timeout_s)
+        reading = self._reads.read(user_id, chat_id, after=after, limit=limit, timeout_s=timeout_s)
+        return await self._reported("read", chat_id, reading)
 
     async def read_back(
         self, user_id: str, chat_id: str, *, before: int, after: int, limit: int, timeout_s: float
@@ -99,12 +105,14 @@ class Ingest:
         """For a chat active here the pipeline's mark covers all that it has acknowledged."""
         pipeline = self._pipelines.get(chat_id)
         mark = pipeline.publisher.mark if pipeline else 0
-        return await self._reads.read_back(
+        reading = self._reads.read_back(
             user_id, chat_id, before=before, after=after, limit=limit, mark=mark, timeout_s=timeout_s
         )
+        return await self._reported("read_back", chat_id, reading)
 
     async def acknowledge(self, user_id: str, chat_id: str, *, sequence: int, timeout_s: float) -> None:
-        await self._watermarks.acknowledge(user_id, chat_id, sequence=sequence, timeout_s=timeout_s)
+        raising = self._watermarks.acknowledge(user_id, chat_id, sequence=sequence, timeout_s=timeout_s)
+        await self._reported("acknowledge", chat_id, raising)
 
     async def heads(self, chat_ids: Sequence[str], *, timeout_s: float) -> Mapping[str, int]:
         """The stored marks; for chats active here the pipeline knows better. What cannot be read is left out."""
@@ -118,6 +126,14 @@ class Ingest:
 
     async def joined(self, since: Mapping[str, str], *, timeout_s: float) -> Mapping[str, Sequence[str]]:
         return {} if self._user_chats is None else await self._user_chats.joined(since, timeout_s=timeout_s)
+
+    async def _reported(self, operation: str, chat_id: str, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except SeriatimError as error:
+            if error.http_status >= 500:
+                self._observe.store_failed(operation, chat_id, error)
+            raise
 
     async def _counters(self, chat_ids: Sequence[str], deadline: Deadline) -> Mapping[str, ChatCounter]:
         """Of all chats at once; halved when a row among them cannot be read, until that chat is alone."""

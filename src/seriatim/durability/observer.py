@@ -6,7 +6,21 @@ from seriatim.domain.errors import SeriatimError
 
 
 class DurabilityObserver:
-    """Does nothing; override what you want to see."""
+    """Does nothing; override what you want to see. `traces`: `traced` is wanted, at a cost for every message."""
+
+    traces = False
+
+    def traced(self, step: str, chat_id: str, sequence: int, message_id: str) -> None:
+        """What became of one message: allocated, persisted, published. Called only while `traces`."""
+
+    def store_failed(self, operation: str, chat_id: str, error: SeriatimError) -> None:
+        """The store refused this operation, or did not answer. `chat_id` is empty if it was about many chats."""
+
+    def publish_failed(self, chat_id: str, sequence: int, message_id: str, error: SeriatimError) -> None:
+        """Stored messages from this one on did not get into the event log; they are not acknowledged yet."""
+
+    def breaker_changed(self, part: str, state: str, reason: str) -> None:
+        """Of the store or of the event log ("events"). While it is open, sends are refused at once."""
 
     def allocated(self, count: int, seconds: float) -> None:
         """Slots were allocated, in this time."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from seriatim.domain import limits
 from seriatim.domain.errors import (
+    BreakerOpen,
     CounterMissing,
     InternalError,
     RowUnreadable,
@@ -158,6 +159,8 @@ class ChatPipeline:
         except SeriatimError as error:
             if isinstance(error, RowUnreadable):
                 self._observe.row_unreadable(self._chat_id, error)
+            elif not isinstance(error, BreakerOpen):  # whose opening was reported
+                self._observe.store_failed("send", self._chat_id, error)
             failure = error
         except Exception as error:
             self._observe.failed("pipeline", error)
@@ -255,5 +258,6 @@ class ChatPipeline:
                 published_message=self.publisher.last_message,
                 timeout_s=limits.STORE_TIMEOUT_S,
             )
-        except SeriatimError:
-            return  # the chat stays dirty, and the reconciler settles it
+        except SeriatimError as error:
+            # The chat stays dirty, and the reconciler settles it.
+            self._observe.store_failed("flush", self._chat_id, error)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from seriatim.domain import limits
-from seriatim.domain.errors import Conflict, OutcomeUnknown, ServiceUnavailable, Throttled
+from seriatim.domain.errors import Conflict, OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.times import iso
 from seriatim.durability.deadline import Deadline, retry_refused
@@ -153,7 +153,15 @@ class ChatPublisher:
             previous = out.slot.sequence
         if events:
             room = deadline.room(limits.PUBLISH_TIMEOUT_S)
-            await self._events.append(MESSAGES, events, timeout_s=room)
+            try:
+                await self._events.append(MESSAGES, events, timeout_s=room)
+            except SeriatimError as error:
+                first = next(out.slot for out in run if isinstance(out.slot, Message))
+                self._observe.publish_failed(self.chat_id, first.sequence, first.message_id, error)
+                raise
+            if self._observe.traces:
+                for slot in [out.slot for out in run if isinstance(out.slot, Message)]:
+                    self._observe.traced("published", self.chat_id, slot.sequence, slot.message_id)
             self._observe.published(len(events), self._clock.monotonic() - began)
             self._observe.republished(sum(out.readback and isinstance(out.slot, Message) for out in run))
         self.last_message = previous

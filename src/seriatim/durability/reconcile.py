@@ -46,8 +46,9 @@ class Reconciler:
             dirty = await self._log.dirty(
                 before_ms=before_ms, limit=limits.RECONCILE_CHATS_MAX, timeout_s=limits.STORE_TIMEOUT_S
             )
-        except SeriatimError:
-            return  # the next sweep asks again
+        except SeriatimError as error:
+            self._observe.store_failed("dirty", "", error)  # the next sweep asks again
+            return
         if self._breaker.state(self._clock.monotonic()) is BreakerState.OPEN:
             return  # nothing could be published now
         async with asyncio.TaskGroup() as group:
@@ -60,8 +61,8 @@ class Reconciler:
             await self.settle(chat_id, Deadline(self._clock, self._clock.monotonic() + limits.SETTLE_DEADLINE_S))
         except RowUnreadable as error:
             self._observe.row_unreadable(chat_id, error)  # still dirty, and so it stays until the row is mended
-        except SeriatimError:
-            return  # still dirty; the next sweep tries again
+        except SeriatimError as error:
+            self._observe.store_failed("settle", chat_id, error)  # still dirty; the next sweep tries again
         except Exception as error:
             self._observe.failed("reconciler", error)
 

@@ -98,6 +98,7 @@ class SlotWriter:
             self._observe.counter_missing(self._chat_id)
             failure = error
         except SeriatimError as error:
+            self._observe.store_failed("persist", self._chat_id, error)
             failure = error
         return [job.outcome or failure or ServiceUnavailable(_NO_SLOT) for job in jobs]
 
@@ -211,6 +212,9 @@ class SlotWriter:
             message = entry.message
             lease.free.popleft()
             job.outcome = new_receipt(message)
+            if self._observe.traces:
+                self._observe.traced("allocated", self._chat_id, message.sequence, message.message_id)
+                self._observe.traced("persisted", self._chat_id, message.sequence, message.message_id)
             self._publisher.filled(
                 PublishItem(
                     slot=message,

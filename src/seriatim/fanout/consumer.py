@@ -117,9 +117,9 @@ class FanoutConsumer:
         while True:
             try:
                 records = await self._reader.poll(limit=limits.POLL_RECORDS_MAX)
-            except Exception:
+            except Exception as error:
                 failures += 1
-                await self._back_off(failures)
+                await self._back_off(failures, error)
                 continue
             failures = 0
             for partition, run in groupby(records, attrgetter("partition")):
@@ -133,12 +133,12 @@ class FanoutConsumer:
         while True:
             try:
                 return await self._reader.open(TOPICS, self)
-            except ServiceUnavailable:
+            except ServiceUnavailable as error:
                 failures += 1
-                await self._back_off(failures)
+                await self._back_off(failures, error)
 
-    async def _back_off(self, failures: int) -> None:
-        self._observe.restarted()
+    async def _back_off(self, failures: int, error: Exception) -> None:
+        self._observe.restarted(error)
         first_s, max_s = limits.POLL_RETRY_S, limits.POLL_RETRY_MAX_S
         await asyncio.sleep(backoff_s(failures - 1, first_s=first_s, max_s=max_s, random=self._clock.random))
 

@@ -37,9 +37,9 @@ class Deliverer:
     async def _publish(self, envelopes: Sequence[tuple[str, PushEnvelope]]) -> None:
         try:
             subscribed = await self._push.publish(envelopes, timeout_s=limits.DOWNSTREAM_TIMEOUT_S)
-        except SeriatimError:
+        except SeriatimError as error:
             for _ in envelopes:
-                self._observe.skipped(SkipReason.PUSH)
+                self._observe.skipped(SkipReason.PUSH, error)
             return
         delivered = connections = 0
         for (_, envelope), was_subscribed in zip(envelopes, subscribed, strict=True):
@@ -48,4 +48,9 @@ class Deliverer:
             elif isinstance(envelope, MessageDelivery):
                 delivered += 1
                 connections += len(envelope.connection_ids)
+                if self._observe.traces:
+                    sent = envelope.message
+                    self._observe.traced(
+                        "pushed", sent.chat_id, sent.sequence, sent.message_id, len(envelope.connection_ids)
+                    )
         self._observe.delivered(delivered, connections)

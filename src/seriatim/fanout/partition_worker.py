@@ -137,9 +137,9 @@ class PartitionWorker:
             await self._reader.commit(self._partition, offset, timeout_s=limits.COMMIT_TIMEOUT_S)
         except Fenced:
             self.abandon()
-        except Exception:
+        except Exception as error:
             self._commit_unconfirmed = True
-            self._observe.commit_failed()
+            self._observe.commit_failed(self._partition, error)
         else:
             self._committed = offset
 
@@ -236,11 +236,11 @@ class DeadLetters:
         """One try. True once it is written; until then its record must not be passed."""
         try:
             await self._writer.write(dead_letter, timeout_s=limits.PUBLISH_TIMEOUT_S)
-        except Exception:
+        except Exception as error:
             # After any failure the record may be stored nowhere else, so all failures are treated alike.
-            self._observe.dead_letter_failed(dead_letter.record.partition)
+            self._observe.dead_letter_failed(dead_letter.record.partition, error)
             return False
-        self._observe.dead_letter_written()
+        self._observe.dead_letter_written(dead_letter)
         return True
 
 

@@ -34,14 +34,14 @@ class Recipients:
         """
         try:
             members = await self._members(messages)
-        except SeriatimError:
+        except SeriatimError as error:
             # The connections come from the same directory: reading the roster would only add load to an outage.
-            self._skipped(messages.values(), SkipReason.DIRECTORY)
+            self._skipped(messages.values(), SkipReason.DIRECTORY, error)
             return []
         try:
             online = await self._online(members)
-        except SeriatimError:
-            self._skipped([messages[chat_id] for chat_id in members], SkipReason.DIRECTORY)
+        except SeriatimError as error:
+            self._skipped([messages[chat_id] for chat_id in members], SkipReason.DIRECTORY, error)
             return []
         envelopes: list[tuple[str, PushEnvelope]] = []
         for chat_id, user_ids in members.items():
@@ -125,11 +125,13 @@ class Recipients:
             first_s, max_s = limits.DOWNSTREAM_BACKOFF_S, limits.DOWNSTREAM_BACKOFF_MAX_S
             await asyncio.sleep(backoff_s(failures - 1, first_s=first_s, max_s=max_s, random=self._clock.random))
 
-    def _skipped(self, runs: Iterable[Sequence[MessagePersisted]], reason: SkipReason) -> None:
+    def _skipped(
+        self, runs: Iterable[Sequence[MessagePersisted]], reason: SkipReason, error: Exception | None = None
+    ) -> None:
         """Reports each message that is not pushed."""
         for events in runs:
             for _ in events:
-                self._observe.skipped(reason)
+                self._observe.skipped(reason, error)
 
 
 def is_new_enough(cached: CachedMembers, event_version: int | None) -> bool:

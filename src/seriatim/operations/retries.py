@@ -83,7 +83,7 @@ async def retry_preparation(
         late = clock.monotonic() + pause_s - began > limits.PREPARE_TIMEOUT_S
         if tries == limits.PREPARE_TRIES_MAX or late:
             return None
-        reason, _, _ = error.message.partition(";")  # what follows is advice to a caller that does not repeat
+        reason, _, _ = error.log_reason.partition(";")  # what follows is advice to a caller that does not repeat
         report(f"{name}: {reason}; trying again in {pause_s:g} s")
         return pause_s
 

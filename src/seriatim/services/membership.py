@@ -30,7 +30,7 @@ from seriatim.ports.event_log import CHATS, MEMBERSHIPS, Event, EventWriter
 class MembershipObserver:
     """Does nothing; override what you want to see."""
 
-    def event_not_published(self, chat_id: str) -> None:
+    def event_not_published(self, chat_id: str, error: SeriatimError) -> None:
         """SEV-2: a change is committed, and its event could not be published."""
 
 
@@ -147,11 +147,11 @@ class MembershipService:
             try:
                 await self._events.append(topic, [event], timeout_s=limits.STORE_TIMEOUT_S)
                 return True
-            except SeriatimError:
+            except SeriatimError as error:
                 if pause_s is None:
+                    self._observe.event_not_published(event.key, error)
                     break
                 await asyncio.sleep(pause_s)
-        self._observe.event_not_published(event.key)
         return False
 
     async def _forget_members(self, chat_id: str) -> None:

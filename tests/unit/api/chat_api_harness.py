@@ -170,7 +170,7 @@ class UnpublishedEvents(MembershipObserver):
     def __init__(self) -> None:
         self.chats: list[str] = []
 
-    def event_not_published(self, chat_id: str) -> None:
+    def event_not_published(self, chat_id: str, error: SeriatimError) -> None:
         self.chats.append(chat_id)
 
 

@@ -18,7 +18,7 @@ from seriatim.connection.observer import ListenerObserver
 from seriatim.connection.session.connection import Connection
 from seriatim.domain.addresses import Network
 from seriatim.domain.chat import Membership, Role
-from seriatim.domain.errors import ServiceUnavailable, Unauthorized
+from seriatim.domain.errors import SeriatimError, ServiceUnavailable, Unauthorized
 from seriatim.domain.tokens import Claims, new_claims
 from seriatim.durability.ingest import Ingest
 from seriatim.engines.inprocess.clock import SystemClock
@@ -109,7 +109,7 @@ class RecordedListener(ListenerObserver):
     def timed_out(self, what: str) -> None:
         self.timeouts.append(what)
 
-    def revocation_unknown(self) -> None:
+    def revocation_unknown(self, error: SeriatimError) -> None:
         self.unknown += 1
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from seriatim.connection.observer import GatewayObserver
 from seriatim.connection.registrations import Registrations, is_older
-from seriatim.domain.errors import OutcomeUnknown
+from seriatim.domain.errors import OutcomeUnknown, SeriatimError
 from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
 from seriatim.engines.inprocess.push import InProcessChannels, InProcessPush
 from seriatim.ports.directory import Registration
@@ -15,7 +15,7 @@ class Failures(GatewayObserver):
     def __init__(self) -> None:
         self.seen: list[str] = []
 
-    def directory_failed(self, operation: str) -> None:
+    def directory_failed(self, operation: str, error: SeriatimError) -> None:
         self.seen.append(operation)
 
 

@@ -9,7 +9,7 @@ from seriatim.connection.observer import ListenerObserver
 from seriatim.connection.session.connection import Connection
 from seriatim.connection.session_recheck import RevocationRecheck
 from seriatim.domain import limits
-from seriatim.domain.errors import ServiceUnavailable, Unauthorized
+from seriatim.domain.errors import SeriatimError, ServiceUnavailable, Unauthorized
 from seriatim.domain.tokens import Claims, new_claims
 from tests.unit.connection.fakes import FakeSocket
 from tests.unit.connection.gateway_harness import GatewayHarness, gateway_chance
@@ -42,7 +42,7 @@ class Registrar:
 class Counted(ListenerObserver):
     unknown = 0
 
-    def revocation_unknown(self) -> None:
+    def revocation_unknown(self, error: SeriatimError) -> None:
         self.unknown += 1
 
 

@@ -13,6 +13,7 @@ from seriatim.domain.errors import OutcomeUnknown, Refused, ServiceUnavailable, 
 from seriatim.engines.embedded.storage.disk import Disk, DiskError
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.snapshot import WriteTransaction
+from tests.support.log_reasons import because
 from tests.unit.engines.slow_disk import (
     OTHER,
     READS,
@@ -191,9 +192,9 @@ async def test_after_a_failed_sync_the_outcome_is_unknown_and_all_that_was_decid
     await commit_early(folder, b"3", row=THIRD)
     slow.may_end.set()
     for each in (first, second):
-        with pytest.raises(OutcomeUnknown, match="no space"):
+        with pytest.raises(OutcomeUnknown, check=because("no space")):
             await each
-    with pytest.raises(ServiceUnavailable, match="room on the disk"):
+    with pytest.raises(ServiceUnavailable, check=because("the disk has room")):
         await put(folder, b"refused")
     mended: list[int] = []
     folder.writer.mended.append(lambda: mended.append(1))

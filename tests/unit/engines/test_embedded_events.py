@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seriatim.domain import limits
-from seriatim.domain.errors import InternalError
+from seriatim.domain.errors import InternalError, OutcomeUnknown
 from seriatim.domain.message import TEXT, Message
 from seriatim.engines.embedded.catalog import EmbeddedCatalog
 from seriatim.engines.embedded.event_log import EmbeddedEventLog, EmbeddedEventWriter
@@ -22,6 +22,7 @@ from seriatim.engines.shared.consumer_group import MemberKey
 from seriatim.ports.event_log import DEAD_LETTERS, MESSAGES, Event, Partition, Record
 from seriatim.ports.message_log import DirtyChat, Entry
 from tests.contract.store_data import CHAT, group
+from tests.support.log_reasons import because
 from tests.unit.engines.slow_disk import SlowDisk, until
 
 SOON_S = 5.0
@@ -109,7 +110,7 @@ async def test_after_a_broken_disk_is_mended_readers_see_what_the_log_holds(
         raise DiskError("IO error")
 
     monkeypatch.setattr(folder.disk, "sync", fail)
-    with pytest.raises(Exception, match="IO error"):
+    with pytest.raises(OutcomeUnknown, check=because("IO error")):
         await append(log, b"1")
     assert [(record.offset, record.value) for record in await polled] == [(1, b"1")]
 

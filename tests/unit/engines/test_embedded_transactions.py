@@ -251,7 +251,7 @@ async def test_after_a_failed_sync_what_was_decided_is_done_again_and_what_was_n
     for each in (decided, undecided):
         error = await each.outcome()
         assert isinstance(error, OutcomeUnknown)
-        assert "no space" in error.message
+        assert "no space" in error.log_reason
     assert type(await again[0].outcome()) is ServiceUnavailable, "it was called back, and not from within"
     mended: list[int] = []
     folder.writer.mended.append(lambda: mended.append(1))

@@ -12,6 +12,7 @@ from seriatim.engines.embedded.storage import disk as disk_module
 from seriatim.engines.embedded.storage.disk import Disk, DiskError, Stalled
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.engines.embedded.storage.snapshot import WriteTransaction
+from tests.support.log_reasons import because
 from tests.unit.engines.slow_disk import OTHER, READS, ROW, SOON_S, SlowDisk, begun, changed, put, until
 
 # --- when an answer comes ---------------------------------------------------------------------------------------------
@@ -235,7 +236,7 @@ async def test_a_closed_folder_answers_what_was_asked_before_and_refuses_the_res
     await asyncio.sleep(0)
     await folder.close()
     await asked
-    with pytest.raises(ServiceUnavailable, match="closed"):
+    with pytest.raises(ServiceUnavailable, check=because("closed")):
         await put(folder, b"2")
     with pytest.raises(ServiceUnavailable):
         folder.disk.get(ROW)

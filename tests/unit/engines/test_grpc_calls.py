@@ -20,6 +20,7 @@ from seriatim.domain.message import Message
 from seriatim.engines.grpc import wire
 from seriatim.engines.grpc.dial import GrpcDialer
 from seriatim.ports.durability import PrefixPage
+from tests.support.log_reasons import because
 from tests.unit.engines.grpc_harness import SOON_S, grpc_client, ingest_processes, until
 
 SESSION = Session(
@@ -176,7 +177,7 @@ async def test_a_caller_without_the_token_gets_no_answer_from_ingest() -> None:
         await until(lambda: client.ready)
         stranger = GrpcDialer(token="wrong")
         client._dialer.metadata = stranger.metadata
-        with pytest.raises(OutcomeUnknown, match="UNAUTHENTICATED"):
+        with pytest.raises(OutcomeUnknown, check=because("UNAUTHENTICATED")):
             await client.heads(["chat_1"], timeout_s=SOON_S)
         assert ingest.plane.calls == []
 

@@ -20,6 +20,7 @@ from seriatim.ports.event_log import MESSAGES, Fenced, Partition, Record
 from tests.contract.consumers import GROUP, Consumer, Crew, fill, read
 from tests.contract.event_engines import SOON_S, soon
 from tests.contract.kafka_engines import KafkaEventLogEngine
+from tests.support.log_reasons import because
 from tests.support.real_kafka import PATIENCE_S
 from tests.unit.engines.kafka_engine import kafka_engine
 
@@ -182,7 +183,7 @@ async def test_a_commit_that_is_refused_until_its_timeout_says_that_nothing_was_
         consumer = await crew.hire("one", start=False)
         await read(engine, consumer, 1)
         _refuse_commits(consumer, KafkaError.REBALANCE_IN_PROGRESS, times=1)
-        with pytest.raises(ServiceUnavailable, match="REBALANCE_IN_PROGRESS"):
+        with pytest.raises(ServiceUnavailable, check=because("REBALANCE_IN_PROGRESS")):
             await consumer.reader.commit(partition, 1, timeout_s=2.0)
 
 

@@ -145,7 +145,7 @@ class RecordingObserver(FanoutObserver):
         self.connections += connections
         self.envelopes += envelopes
 
-    def skipped(self, reason: SkipReason) -> None:
+    def skipped(self, reason: SkipReason, error: Exception | None = None) -> None:
         self.skips.append(reason)
 
     def retried(self) -> None:
@@ -157,16 +157,16 @@ class RecordingObserver(FanoutObserver):
     def unknown_version(self, event_version: int) -> None:
         self.versions.append(event_version)
 
-    def dead_letter_written(self) -> None:
+    def dead_letter_written(self, dead_letter: DeadLetter) -> None:
         self.dead_letters += 1
 
-    def dead_letter_failed(self, partition: Partition) -> None:
+    def dead_letter_failed(self, partition: Partition, error: Exception) -> None:
         self.pages.append(partition)
 
-    def commit_failed(self) -> None:
+    def commit_failed(self, partition: Partition, error: Exception) -> None:
         self.commit_failures += 1
 
-    def restarted(self) -> None:
+    def restarted(self, error: Exception) -> None:
         self.restarts += 1
 
 

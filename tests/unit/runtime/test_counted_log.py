@@ -9,7 +9,7 @@ from seriatim.domain.errors import CounterMissing
 from seriatim.engines.dynamodb.message_log import DynamoMessageLog
 from seriatim.ports.message_log import PublishedAhead
 from seriatim.runtime.telemetry.counted_message_log import CountedSharedLog
-from seriatim.runtime.telemetry.counters import DurabilityCounters
+from seriatim.runtime.telemetry.durability_counters import DurabilityCounters
 from tests.contract.store_data import CHAT, T_S, allocate, entry, found_group, message, persist, seal
 from tests.contract.store_engines import DynamoEngine
 

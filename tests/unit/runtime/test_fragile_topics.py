@@ -57,7 +57,7 @@ async def test_in_prod_topics_with_one_copy_are_refused_with_what_to_do(
     async with events_of(raw, "prod") as events:
         with pytest.raises(FragileTopics) as refused:
             await events.check_reachable()
-    text = refused.value.message
+    text = refused.value.log_reason
     assert f"{raw.cluster.prefixed(MESSAGES)}: replicas is 1, not 3 or more" in text
     assert f"{raw.cluster.prefixed(MESSAGES)}: min.insync.replicas is 1, not 2 or more" in text
     assert "kafka-reassign-partitions" in text

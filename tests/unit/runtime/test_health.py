@@ -47,7 +47,7 @@ async def engines_of(role: ProcessRole, proxy: TcpProxy, folder: Path) -> AsyncI
 async def _directory(engines: EngineSet) -> bool:
     """Answered in time, whatever the answer."""
     async with asyncio.timeout(limits.STORE_TIMEOUT_S + SLACK_S):
-        return (await engines.availability())["directory"]
+        return (await engines.availability())["directory"] is None
 
 
 async def _until_it_is_back(engines: EngineSet) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from seriatim.domain import limits
-from seriatim.runtime.telemetry.counters import DurabilityCounters
+from seriatim.runtime.telemetry.durability_counters import DurabilityCounters
 from seriatim.runtime.telemetry.hot_chats import HotChats
 from seriatim.runtime.telemetry.logs import set_up
 

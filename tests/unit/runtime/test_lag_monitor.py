@@ -56,7 +56,7 @@ async def test_the_backlog_is_reported_with_the_age_of_the_oldest_event(monkeypa
     log = Log()
     async with running_monitor(log, monkeypatch) as monitor:
         assert monitor.backlog == NO_BACKLOG
-        assert monitor.answers
+        assert monitor.reason is None
         log.answers.put_nowait(FOUND)
         await log.asked.acquire()
         assert (monitor.backlog.lag_records, monitor.backlog.lag_s) == ({Partition(MESSAGES, 1): 7}, 6.0)
@@ -73,8 +73,8 @@ async def test_a_log_that_does_not_answer_leaves_no_number_of_before_and_is_aske
         await log.asked.acquire()
         log.answers.put_nowait(ServiceUnavailable("away"))
         await log.asked.acquire()
-        assert (monitor.backlog, monitor.answers) == (NO_BACKLOG, False)
+        assert (monitor.backlog, monitor.reason) == (NO_BACKLOG, "away")
         log.answers.put_nowait(FOUND)
         await log.asked.acquire()
-        assert monitor.answers
+        assert monitor.reason is None
         assert monitor.backlog.lag_s == 6.0

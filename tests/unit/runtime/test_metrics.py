@@ -9,23 +9,34 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from seriatim.domain.errors import CounterMissing, RowUnreadable
+from seriatim.domain.errors import CounterMissing, RowUnreadable, ServiceUnavailable
 from seriatim.engines.embedded.message_log import EmbeddedMessageLog
 from seriatim.engines.embedded.storage.folder import Folder
 from seriatim.fanout.observer import SkipReason
-from seriatim.ports.event_log import MESSAGES, Partition
+from seriatim.ports.event_log import MESSAGES, DeadLetter, Partition, Record
 from seriatim.protocol.frames import CloseReason
 from seriatim.runtime.config.roles import ALL_ROLES
 from seriatim.runtime.telemetry.counted_message_log import CountedMessageLog
-from seriatim.runtime.telemetry.counters import DurabilityCounters, LatencyHistogram, WindowedRatio
+from seriatim.runtime.telemetry.counters import LatencyHistogram, WindowedRatio
+from seriatim.runtime.telemetry.durability_counters import DurabilityCounters
 from seriatim.runtime.telemetry.metric_table import ENGINES, documentation
 from seriatim.runtime.telemetry.metrics import GAP_WINDOW_S, LiveState, Metrics
 from tests.support.metric_names import ABSENT, DISTRIBUTED, PRESENT
 
+_FAILURE = ServiceUnavailable("retry", log_reason="10.0.0.7 refused the connection")
+_DEAD_LETTER = DeadLetter(
+    record=Record(partition=Partition(MESSAGES, 3), offset=42, key=None, value=b"{}", headers=(), timestamp_ms=0),
+    reason="BadEvent: it quotes a secret",
+    attempts=3,
+    consumer_group="fanout-workers",
+    consumer_id="fanout-1",
+    failed_at_ms=0,
+)
 LIVE = LiveState(
     ready=True,
     store_available=True,
     events_available=True,
+    directory_available=True,
     breaker_open=False,
     connections=3,
     outbound_frames_max=9,
@@ -124,18 +135,18 @@ Report = Callable[[Metrics], object]
         (lambda m: m.gateway.connection_closed(None), 'gateway_connections_closed_total{reason="client"}', 1),
         (lambda m: m.listener.timed_out("head"), "gateway_connection_timeout_total", 1),
         (lambda m: m.listener.handshake_refused("x"), 'gateway_handshakes_refused_total{reason="x"}', 1),
+        (lambda m: m.gateway.directory_failed("register", _FAILURE), "gateway_redis_connection_errors_total", 1),
         (lambda m: m.listener.socket_refused("address"), 'listener_sockets_refused_total{reason="address"}', 1),
         (lambda m: m.listener.accept_failed(OSError()), 'listener_sockets_refused_total{reason="descriptors"}', 1),
         (lambda m: m.listener.idle_evicted(), "listener_idle_evicted_total", 1),
         (lambda m: m.listener.tls_handshakes(7), "listener_tls_handshakes", 7),
-        (lambda m: m.gateway.directory_failed("register"), "gateway_redis_connection_errors_total", 1),
         (lambda m: m.gateway.subscription(True), "gateway_redis_available", 1),
         (lambda m: m.fanout.delivered(1, 9), "fanout_messages_delivered_rate_total", 9),
         (lambda m: m.fanout.retried(), "fanout_retry_count_total", 1),
-        (lambda m: m.fanout.restarted(), "fanout_consumer_restarts_total", 1),
+        (lambda m: m.fanout.restarted(_FAILURE), "fanout_consumer_restarts_total", 1),
         (lambda m: m.fanout.rebalanced(), "fanout_rebalances_total", 1),
-        (lambda m: m.fanout.dead_letter_written(), "fanout_dlq_rate_total", 1),
-        (lambda m: m.memberships.event_not_published("c"), "kafka_lifecycle_publish_failures_total", 1),
+        (lambda m: m.fanout.dead_letter_written(_DEAD_LETTER), "fanout_dlq_rate_total", 1),
+        (lambda m: m.memberships.event_not_published("c", _FAILURE), "kafka_lifecycle_publish_failures_total", 1),
         (lambda m: m.api.request("r", "GET", 200, 0.01), 'rest_requests_total{method="GET",status="200"}', 1),
         (lambda m: None, 'fanout_kafka_consumer_lag{partition="7",topic="messages.persisted"}', 5),
         (lambda m: None, "fanout_kafka_consumer_lag_seconds", 1.5),
@@ -232,8 +243,8 @@ async def test_an_allocation_that_fails_is_counted_and_raised(folder: Folder) ->
         (lambda m: m.durability.counter_missing("chat_1"), "counter_missing"),
         (lambda m: m.durability.row_unreadable("chat_1", RowUnreadable("damaged")), "row_unreadable"),
         (lambda m: m.durability.duplicate_sequence("chat_1", 4), "duplicate_sequence"),
-        (lambda m: m.fanout.dead_letter_failed(Partition(MESSAGES, 3)), "dead_letter_failed"),
-        (lambda m: m.memberships.event_not_published("chat_1"), "membership_event_not_published"),
+        (lambda m: m.fanout.dead_letter_failed(Partition(MESSAGES, 3), _FAILURE), "dead_letter_failed"),
+        (lambda m: m.memberships.event_not_published("chat_1", _FAILURE), "membership_event_not_published"),
     ],
 )
 def test_what_pages_is_logged_as_critical_with_what_to_do(log: io.StringIO, report: Report, event: str) -> None:

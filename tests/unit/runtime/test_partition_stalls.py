@@ -166,8 +166,8 @@ class _FakeEngines:
     def __init__(self, lag: LagMonitor) -> None:
         self._lag = lag
 
-    async def availability(self) -> Mapping[str, bool]:
-        return {"events": self._lag.answers}
+    async def availability(self) -> Mapping[str, str | None]:
+        return {"events": self._lag.reason}
 
     async def backlog(self) -> Backlog:
         return self._lag.backlog

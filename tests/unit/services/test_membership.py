@@ -4,7 +4,7 @@ import pytest
 
 from seriatim.domain import limits
 from seriatim.domain.chat import Chat, ChatType, Role
-from seriatim.domain.errors import AlreadyAMember, AlreadyExists, Forbidden, NotAMember, OutcomeUnknown
+from seriatim.domain.errors import AlreadyAMember, AlreadyExists, Forbidden, NotAMember, OutcomeUnknown, SeriatimError
 from seriatim.domain.events import ChangeType, ChatCreated, decode
 from seriatim.engines.inprocess.directory import InProcessDirectory, InProcessRegistry
 from seriatim.ports.directory import CachedMembers
@@ -237,7 +237,7 @@ class UnpublishedEvents(MembershipObserver):
     def __init__(self) -> None:
         self.unpublished_chats: list[str] = []
 
-    def event_not_published(self, chat_id: str) -> None:
+    def event_not_published(self, chat_id: str, error: SeriatimError) -> None:
         self.unpublished_chats.append(chat_id)
 
 

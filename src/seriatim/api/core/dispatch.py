@@ -27,7 +27,7 @@ from seriatim.api.core.rate_limit import Meter, RateLimiter, anonymous_bucket, u
 from seriatim.api.core.route import NOTHING, Access, ApiRequest, ApiResponse, Nothing, Pagination, Route
 from seriatim.domain import limits
 from seriatim.domain.addresses import Network, client_address
-from seriatim.domain.errors import MethodNotAllowed, NotFound, Unauthorized
+from seriatim.domain.errors import MethodNotAllowed, NotFound, SeriatimError, Unauthorized
 from seriatim.domain.ids import new_uuid4
 from seriatim.domain.tokens import Claims
 from seriatim.ports.clock import Clock
@@ -69,7 +69,7 @@ class RequestPipeline:
         started = self._clock.monotonic()
         context = self._context(scope)
         try:
-            reply = await self._reply(context, scope, receive, operations)
+            reply = await self._reply(context, scope, receive, template, operations)
         except Disconnected:
             return
         headers = {
@@ -107,7 +107,12 @@ class RequestPipeline:
         )
 
     async def _reply(
-        self, context: "_RequestContext", scope: Scope, receive: Receive, operations: Mapping[str, Route]
+        self,
+        context: "_RequestContext",
+        scope: Scope,
+        receive: Receive,
+        template: str,
+        operations: Mapping[str, Route],
     ) -> "_Reply":
         """No exception but `Disconnected` leaves: each becomes an answer."""
         try:
@@ -123,6 +128,8 @@ class RequestPipeline:
             status = error_status(failure)
             if status == 500:
                 self._observe.failed(context.request_id, failure)
+            elif status > 500 and isinstance(failure, SeriatimError):
+                self._observe.unavailable(context.request_id, template, failure)
             body = msgspec.json.encode(error_body(failure, context.request_id))
             return _Reply(status, error_headers(failure), body)
 

@@ -238,7 +238,7 @@ class ChatDelivery:
                     self._membership_lost(cursor)
                 return
             except SeriatimError as error:
-                self._context.observe.fill_failed(error.code)
+                self._context.observe.fill_failed(error)
                 return
         if cursor.epoch == epoch and cursor.behind:
             self._context.observe.filled(len(page.messages))

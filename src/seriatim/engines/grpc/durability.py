@@ -128,7 +128,7 @@ class GrpcDurability(Durability, History, Sessions):
                 raise wire.from_wire_error(result.error)
             return wire.decode(answer, result.value)
         except wire.MalformedBytes as error:
-            raise OutcomeUnknown(str(error)) from error
+            raise OutcomeUnknown("the durability plane gave no answer; retry", log_reason=str(error)) from error
         finally:
             self._calls -= 1
 

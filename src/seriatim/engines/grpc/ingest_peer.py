@@ -67,7 +67,9 @@ class IngestPeer:
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
                 raise ServerBusy("the durability plane is busy; retry in a second", retry_after_seconds=1) from None
-            raise OutcomeUnknown(f"no answer from the durability plane ({error.code().name}); retry") from None
+            raise OutcomeUnknown(
+                "the durability plane gave no answer; retry", log_reason=f"{self.address} answered {error.code().name}"
+            ) from None
         except grpc.aio.UsageError:
             raise OutcomeUnknown("the durability plane was lost on the way; retry") from None
         except asyncio.CancelledError:

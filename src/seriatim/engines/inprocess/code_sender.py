@@ -21,7 +21,10 @@ class LogCodeSender(CodeSender):
         try:
             self._print_line(f"one-time code for {masked_phone(phone_number)}: {code}")
         except OSError as error:
-            raise ServiceUnavailable("the code could not be printed; is the console closed?") from error
+            raise ServiceUnavailable(
+                "the code could not be sent; try again soon",
+                log_reason="the code could not be printed; is the console closed?",
+            ) from error
 
 
 class FixedCodes(CodeSender):

@@ -32,7 +32,7 @@ class Wire:
         up: the end of a commit that readers may see half-way. A caller whose time is up gets `OutcomeUnknown`.
         """
         if timeout_s <= 0:
-            raise OutcomeUnknown(f"{operation}: no time left")
+            raise OutcomeUnknown("no time was left; retry with the same id", log_reason=f"{operation}: no time left")
         await asyncio.sleep(0)
         try:
             return apply()

@@ -3,7 +3,7 @@
 The settings are listed in docs/spec/data.md#kafka-settings; docs/decisions/0033 says why `retries` is not among them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from seriatim.domain import limits
-from seriatim.domain.errors import InternalError
-from seriatim.engines.kafka.errors import unavailable
+from seriatim.domain.errors import InternalError, ServiceUnavailable
+from seriatim.engines.kafka.errors import FAILED, unavailable
 
 ClientSettings = dict[str, str | int | float | bool]
 
@@ -104,6 +104,25 @@ def check_partitions(cluster: Cluster, partitions: Mapping[str, int], *, timeout
         raise unavailable("topics", error.args[0]) from error
     counts = {name: len(topic.partitions) for name, topic in found.topics.items() if topic.error is None}
     refuse_mismatch(cluster, partitions, counts)
+
+
+class LeaderCheck:
+    """Blocks. Raises `ServiceUnavailable` unless every partition of the topics has a leader, which takes events."""
+
+    def __init__(self, cluster: Cluster, topics: Iterable[str]) -> None:
+        self._names = [cluster.prefixed(topic) for topic in topics]
+        self._admin = AdminClient({**cluster.client_settings("seriatim-probe"), "log_level": 0})
+
+    def __call__(self) -> None:
+        for name in self._names:
+            try:
+                found = self._admin.list_topics(name, timeout=limits.KAFKA_PROBE_S).topics[name]
+            except KafkaException as error:
+                raise unavailable("probe", error.args[0]) from error
+            leaderless = [number for number, each in found.partitions.items() if each.leader < 0]
+            if found.error is not None or leaderless:
+                why = found.error or f"partitions without a leader: {leaderless}"
+                raise ServiceUnavailable(FAILED, log_reason=f"probe: {name}: {why}")
 
 
 def refuse_mismatch(cluster: Cluster, partitions: Mapping[str, int], found: Mapping[str, int]) -> None:

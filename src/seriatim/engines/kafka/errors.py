@@ -1,4 +1,4 @@
-"""Errors of librdkafka, translated into those of the domain. The text has Kafka's own name of the error."""
+"""Errors of librdkafka, translated into those of the domain. Kafka's own name of the error is for the log alone."""
 
 from confluent_kafka import KafkaError
 
@@ -12,6 +12,9 @@ _REBALANCING = (KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS)
 _NOT_AUTHORIZED = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
+FAILED = "the event log is failing; retry with the same id"
+
+
 class NotAuthorized(ServiceUnavailable):
     """Kafka knows this client, and its access lists do not allow the operation."""
 
@@ -22,12 +25,13 @@ class RebalanceInProgress(ServiceUnavailable):
 
 def unavailable(operation: str, error: KafkaError) -> ServiceUnavailable:
     if error.code() in _NOT_AUTHORIZED:
-        return NotAuthorized(f"{operation}: Kafka answered {error.name()}; allow it in the access lists of the brokers")
+        advice = "allow it in the access lists of the brokers"
+        return NotAuthorized(FAILED, log_reason=f"{operation}: Kafka answered {error.name()}; {advice}")
     kind = RebalanceInProgress if error.code() in _REBALANCING else ServiceUnavailable
-    return kind(f"{operation}: Kafka answered {error.name()}; repeat it after a pause")
+    return kind(FAILED, log_reason=f"{operation}: Kafka answered {error.name()}; repeat it after a pause")
 
 
 def outcome_unknown(operation: str, error: KafkaError | None = None) -> OutcomeUnknown:
     """The operation may have been applied, or may still be."""
     why = "did not answer in time" if error is None else f"failed with {error.name()}"
-    return OutcomeUnknown(f"{operation}: Kafka {why}; it was applied, was not, or still will be")
+    return OutcomeUnknown(FAILED, log_reason=f"{operation}: Kafka {why}; it was applied, was not, or still will be")

@@ -8,7 +8,7 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.kafka.cluster import Cluster, TopicMismatch
-from seriatim.engines.kafka.errors import unavailable
+from seriatim.engines.kafka.errors import FAILED, unavailable
 from seriatim.engines.kafka.records import record_of
 from seriatim.engines.kafka.topic_control import admin_client
 from seriatim.ports.event_log import Partition, Record
@@ -39,7 +39,7 @@ class KafkaEventTrail(EventTrail):
                     if record.offset < end:
                         yield record
                 if loop.time() - last_read_s > limits.INSPECTION_RETRY_S:
-                    raise ServiceUnavailable("Kafka sends no records; check the brokers")
+                    raise ServiceUnavailable(FAILED, log_reason="Kafka sends no records; check the brokers")
         finally:
             await asyncio.to_thread(consumer.close)
 

@@ -18,7 +18,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError, ServiceUnavailable
 from seriatim.engines.kafka.cluster import Cluster, refuse_mismatch
 from seriatim.engines.kafka.commit_queue import CommitQueue
-from seriatim.engines.kafka.errors import unavailable
+from seriatim.engines.kafka.errors import FAILED, unavailable
 from seriatim.engines.kafka.lost_offsets import skip_old_records
 from seriatim.engines.kafka.records import record_of
 from seriatim.ports.event_log import Partition, Record
@@ -294,4 +294,4 @@ def _translated(error: Exception) -> SeriatimError:
     if isinstance(error, KafkaException):
         return unavailable("consumer", error.args[0])
     LOGGER.error("consumer: ended by a bug", exc_info=error)
-    return ServiceUnavailable("consumer: ended by a bug; it joins again")
+    return ServiceUnavailable(FAILED, log_reason="consumer: ended by a bug; it joins again")

@@ -9,7 +9,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.kafka.cluster import ClientSettings, Cluster, refuse_mismatch
-from seriatim.engines.kafka.errors import unavailable
+from seriatim.engines.kafka.errors import FAILED, unavailable
 from seriatim.engines.kafka.records import record_of
 from seriatim.ports.event_log import Record
 from seriatim.ports.inspection import StoredRecords
@@ -60,7 +60,9 @@ class KafkaInspection(StoredRecords):
                     last = message.offset() or 0
                     yield message
             if loop.time() - last_read_s > limits.INSPECTION_RETRY_S:
-                raise ServiceUnavailable(f"{range_.name}/{range_.number}: Kafka sends no records; check the brokers")
+                raise ServiceUnavailable(
+                    FAILED, log_reason=f"{range_.name}/{range_.number}: Kafka sends no records; check the brokers"
+                )
 
     # --- in a thread --------------------------------------------------------------------------------------------------
 
@@ -85,7 +87,9 @@ class KafkaInspection(StoredRecords):
             except KafkaException as error:
                 raise unavailable("records", error.args[0]) from error
             if found is None:
-                raise ServiceUnavailable(f"{name}/{number}: Kafka did not say what it holds; check the brokers")
+                raise ServiceUnavailable(
+                    FAILED, log_reason=f"{name}/{number}: Kafka did not say what it holds; check the brokers"
+                )
             first, end = found
             if first < end:
                 ranges.append(_OffsetRange(name, number, first, end))

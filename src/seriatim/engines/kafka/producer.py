@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from seriatim.domain import limits
 from seriatim.domain.errors import InternalError, OutcomeUnknown, ServiceUnavailable, Throttled
 from seriatim.engines.kafka.cluster import Cluster
-from seriatim.engines.kafka.errors import outcome_unknown
+from seriatim.engines.kafka.errors import FAILED, outcome_unknown
 from seriatim.ports.event_log import Headers, Partition
 
 LOGGER = logging.getLogger("seriatim.kafka")
@@ -73,7 +73,7 @@ class Producer:
 
     def _current(self) -> "_ProducerInstance":
         if self._instance is None:
-            raise ServiceUnavailable("this producer is closed")
+            raise ServiceUnavailable(FAILED, log_reason="this producer is closed")
         if self._instance.is_aborted:
             self._ending = [each for each in self._ending if not each.ended.done()]
             self._ending.append(self._instance)
@@ -131,10 +131,10 @@ class _ProducerInstance:
         except BufferError:
             if sent:
                 self.abort()
-                raise OutcomeUnknown(
-                    f"{append.operation}: too much waits for Kafka, and a part of it was sent"
-                ) from None
-            raise Throttled(f"{append.operation}: too much waits for Kafka; repeat it after a pause") from None
+                half = f"{append.operation}: too much waits for Kafka, and a part of it was sent"
+                raise OutcomeUnknown(FAILED, log_reason=half) from None
+            full = f"{append.operation}: too much waits for Kafka; repeat it after a pause"
+            raise Throttled("too much waits for the event log; retry after a pause", log_reason=full) from None
         except KafkaException as error:
             self.abort()
             raise outcome_unknown(append.operation, error.args[0]) from error

@@ -73,10 +73,10 @@ class RedisClient:
             return ServerReplies(replies, connection.server_id)
         except NoAnswer as error:
             self.failed_calls += 1
-            raise OutcomeUnknown(_UNKNOWN) from error
+            raise OutcomeUnknown(_UNKNOWN, log_reason=f"Redis did not answer in time: {error}") from error
         except RedisError as error:
             self.failed_calls += 1
-            raise ServiceUnavailable(_UNREACHABLE) from error
+            raise ServiceUnavailable(_UNREACHABLE, log_reason=f"Redis failed: {error}") from error
 
     @property
     def is_connected(self) -> bool:

@@ -61,7 +61,8 @@ class RedisPushSubscriber(PushSubscriber):
                 await self.unsubscribe(gateway_id)
             if isinstance(error, TimeoutError):
                 raise OutcomeUnknown(
-                    "pushes cannot be subscribed to at the moment; try again"
+                    "pushes cannot be subscribed to at the moment; try again",
+                    log_reason=f"Redis takes no subscription: {subscription.last_error}",
                 ) from subscription.last_error
             raise
 

@@ -8,6 +8,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.engines.kafka.lag import EventLogState
 from seriatim.ports.clock import Clock
+from seriatim.runtime.telemetry.failures import EVENTS_STEP
 from seriatim.runtime.telemetry.logs import ThrottledLogger
 from seriatim.runtime.wiring.engine_set import NO_BACKLOG, Backlog
 
@@ -23,7 +24,7 @@ class LagMonitor:
 
     def __init__(self, log: LagSource, clock: Clock) -> None:
         self.backlog: Backlog = NO_BACKLOG
-        self.answers = True  # until the first request fails
+        self.reason: str | None = None  # why the log did not answer when it was last asked
         self._log = log
         self._clock = clock
         self._throttled = ThrottledLogger(_log, every_s=60.0)
@@ -32,12 +33,12 @@ class LagMonitor:
         while True:
             try:
                 found = await self._log.read(timeout_s=limits.KAFKA_LAG_S)
-                self.backlog, self.answers = self._backlog(found), True
+                self.backlog, self.reason = self._backlog(found), None
             except SeriatimError as error:
                 # An old number would hide that the lag is unknown.
-                self.backlog, self.answers = NO_BACKLOG, False
-                self._throttled.log(logging.WARNING, "lag_unknown", error=error.message)
-            await asyncio.sleep(limits.KAFKA_LAG_EVERY_S if self.answers else limits.KAFKA_LAG_RETRY_S)
+                self.backlog, self.reason = NO_BACKLOG, error.log_reason
+                self._throttled.log(logging.WARNING, "lag_unknown", reason=error.log_reason, next_step=EVENTS_STEP)
+            await asyncio.sleep(limits.KAFKA_LAG_EVERY_S if self.reason is None else limits.KAFKA_LAG_RETRY_S)
 
     def _backlog(self, found: EventLogState) -> Backlog:
         waited_ms = 0 if found.oldest_ms is None else self._clock.now_ms() - found.oldest_ms

@@ -89,6 +89,10 @@ class ServerProcess:
         self._tasks: dict[asyncio.Task[None], str] = {}
         self._started = False
 
+    def trace_messages(self, wanted: bool) -> None:
+        """Whether each message's way is logged, at debug level."""
+        self._health.trace_messages(wanted)
+
     async def start(self) -> ListenAddresses:
         """Returns once clients are answered. The public port opens last: who reaches it finds everything running."""
         settings, roles = self.settings, self.roles
@@ -110,6 +114,7 @@ class ServerProcess:
         public = None
         if self._listeners.public is not None:
             public = await _listen(self._listeners.public, HostPort(settings.host, settings.port), "port", tls)
+        self._run("readiness", self._health.watch())
         return ListenAddresses(public=public, internal=internal, rpc=rpc)
 
     async def wait(self, stop: asyncio.Event) -> None:
@@ -227,11 +232,11 @@ async def _retry_until_available(attempt: Callable[[], Awaitable[None]]) -> None
         except ServiceUnavailable as error:
             if loop.time() > until:
                 raise StartupError(
-                    f"an engine is still away after {limits.START_TIMEOUT_S:.0f} s: {error.message}"
+                    f"an engine is still away after {limits.START_TIMEOUT_S:.0f} s: {error.log_reason}"
                 ) from error
-            log_event(_log, logging.WARNING, "waiting_for_engines", error=error.message)
+            log_event(_log, logging.WARNING, "waiting_for_engines", error=error.log_reason)
         except SeriatimError as error:
-            raise StartupError(error.message) from error
+            raise StartupError(error.log_reason) from error
         await asyncio.sleep(limits.START_RETRY_S)
 
 

@@ -17,32 +17,39 @@ from seriatim.runtime.config.roles import ALL_ROLES
 from seriatim.runtime.config.settings import HostPort, Settings
 from seriatim.runtime.config.sources import format_value
 from seriatim.runtime.server.lifecycle import ListenAddresses, ServerProcess, TaskDied
-from seriatim.runtime.telemetry.logs import is_pretty, log_event, log_failure, set_up
+from seriatim.runtime.server.reload import ReadSettings, SettingsReload
+from seriatim.runtime.telemetry.logs import is_pretty, log_event, log_failure, set_level, set_up
 from seriatim.runtime.wiring.assemble import assemble
 
 _log = logging.getLogger("seriatim")
 FINE, DIED, KILLED = 0, 1, 130  # exit codes
 
 
-def run(settings: Settings) -> int:
-    """Serves until SIGTERM or SIGINT and returns an exit code. Raises what an operator can mend: see `assemble`."""
+def run(settings: Settings, reread: ReadSettings) -> int:
+    """Serves until SIGTERM or SIGINT and returns an exit code. Raises what an operator can mend: see `assemble`.
+
+    `reread` reads the settings again, from where they came: at SIGHUP.
+    """
     set_up(form=settings.log_format, level=settings.log_level, instance=instance_name(settings))
     logging.captureWarnings(True)
     os.umask(0o077)  # what people write to each other is not for other users of this machine
     _allow_many_sockets()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_serve(settings))
+        return runner.run(_serve(settings, reread))
 
 
 def instance_name(settings: Settings) -> str:
     return settings.instance or socket.gethostname()
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, reread: ReadSettings) -> int:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(_unexpected)
     stop = _stop_signal(loop)
+    loop.add_signal_handler(signal.SIGHUP, lambda: log_event(_log, logging.INFO, "sighup_ignored", note="starting"))
     server = await assemble(settings, instance=instance_name(settings), print_line=_print_line)
+    server.trace_messages(settings.log_level == "debug")
+    loop.add_signal_handler(signal.SIGHUP, _reload(server, reread).reload)
     try:
         listening = await server.start()
         _collect_garbage_less()
@@ -63,6 +70,14 @@ async def _serve(settings: Settings) -> int:
         await server.close()
     log_event(_log, logging.INFO, "stopped")
     return FINE
+
+
+def _reload(server: ServerProcess, reread: ReadSettings) -> SettingsReload:
+    def log_level(found: Settings) -> None:
+        set_level(found.log_level)
+        server.trace_messages(found.log_level == "debug")
+
+    return SettingsReload(server.settings, reread, {"log_level": log_level})
 
 
 def _allow_many_sockets() -> None:

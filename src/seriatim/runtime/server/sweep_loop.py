@@ -8,6 +8,7 @@ from seriatim.domain import limits
 from seriatim.domain.errors import ServiceUnavailable
 from seriatim.engines.embedded.sweep import Swept
 from seriatim.ports.clock import Clock
+from seriatim.runtime.telemetry.failures import STORE_STEP
 from seriatim.runtime.telemetry.logs import ThrottledLogger
 
 _log = logging.getLogger("seriatim")
@@ -36,7 +37,7 @@ class SweepLoop:
         try:
             swept = await self._sweeper.sweep(self._clock.now_ms())
         except ServiceUnavailable as error:
-            self._throttled.log(logging.WARNING, "sweep_failed", error=error.message)
+            self._throttled.log(logging.WARNING, "sweep_failed", reason=error.log_reason, next_step=STORE_STEP)
             return 0
         if swept.held_back_s > limits.SWEEP_AHEAD_S:
             self._throttled.log(

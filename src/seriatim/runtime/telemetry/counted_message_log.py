@@ -5,7 +5,7 @@ from collections import OrderedDict
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
 from seriatim.ports.message_log import Allocation, MessageLog, PublishedAhead, SlotPage
-from seriatim.runtime.telemetry.counters import DurabilityCounters
+from seriatim.runtime.telemetry.durability_counters import DurabilityCounters
 
 
 class CountedMessageLog:

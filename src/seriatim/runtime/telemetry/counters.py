@@ -13,11 +13,10 @@ from seriatim.api.core.observer import ApiObserver
 from seriatim.connection.observer import GatewayObserver, ListenerObserver
 from seriatim.domain import limits
 from seriatim.domain.errors import SeriatimError
-from seriatim.durability.observer import DurabilityObserver
 from seriatim.fanout.observer import FanoutObserver, SkipReason
-from seriatim.ports.event_log import Partition
+from seriatim.ports.event_log import DeadLetter, Partition
 from seriatim.protocol.frames import CloseReason
-from seriatim.runtime.telemetry.hot_chats import HotChats
+from seriatim.runtime.telemetry.failures import DIRECTORY_STEP, EVENTS_STEP, STORE_STEP, reason_of
 from seriatim.runtime.telemetry.logs import ThrottledLogger, described, log_event
 from seriatim.services.membership import MembershipObserver
 
@@ -73,103 +72,6 @@ class WindowedRatio:
         return (part_now - part) / (whole_now - whole) if whole_now > whole else 0.0
 
 
-class DurabilityCounters(DurabilityObserver):
-    def __init__(self) -> None:
-        self.allocation = LatencyHistogram()
-        self.persist = LatencyHistogram()
-        self.produce = LatencyHistogram()
-        self.slots_allocated = self.allocation_errors = 0
-        self.transactions = self.messages_persisted = 0
-        self.hits = self.conflicts = self.throttles = 0
-        self.events_republished = self.slots_sealed = self.chats_reconciled = 0
-        self.duplicate_sequences = self.counters_missing = self.rows_unreadable = self.failures = 0
-        self.overtaken = self.behind = self.cursors_beyond_end = 0
-        self.hot = HotChats()
-        self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
-
-    def allocated(self, count: int, seconds: float) -> None:
-        self.slots_allocated += count
-        self.allocation.add(seconds)
-
-    def persisted(self, stored: Mapping[str, int]) -> None:
-        self.hot.note(stored)
-        self.transactions += len(stored)
-        self.messages_persisted += sum(stored.values())
-
-    def answered(self, seconds: Sequence[float]) -> None:
-        self.persist.add_all(seconds)
-
-    def hit(self) -> None:
-        self.hits += 1
-
-    def refused_by_store(self, kind: str) -> None:
-        if kind == "conflict":
-            self.conflicts += 1
-        else:
-            self.throttles += 1
-
-    def published(self, count: int, seconds: float) -> None:
-        self.produce.add(seconds)
-
-    def republished(self, count: int) -> None:
-        self.events_republished += count
-
-    def sealed(self, chat_id: str, sequence: int) -> None:
-        self.slots_sealed += 1
-        self._throttled.log(logging.INFO, "slot_sealed", chat_id=chat_id, sequence=sequence)
-
-    def duplicate_sequence(self, chat_id: str, sequence: int) -> None:
-        self.duplicate_sequences += 1
-        self._throttled.log(
-            logging.CRITICAL,
-            "duplicate_sequence",
-            severity="SEV-1",
-            chat_id=chat_id,
-            sequence=sequence,
-            next_step="nothing was overwritten; find out who allocated below the counter, such as a restored backup",
-        )
-
-    def counter_missing(self, chat_id: str) -> None:
-        self.counters_missing += 1
-        self._throttled.log(
-            logging.CRITICAL,
-            "counter_missing",
-            severity="SEV-1",
-            chat_id=chat_id,
-            next_step="this chat is halted, all others go on; repair its counter",
-        )
-
-    def row_unreadable(self, chat_id: str, error: SeriatimError) -> None:
-        self.rows_unreadable += 1
-        self._throttled.log(
-            logging.CRITICAL,
-            "row_unreadable",
-            severity="SEV-2",
-            chat_id=chat_id,
-            reason=error.message,
-            next_step="this chat waits, all others go on; take a backup, then run `seriatim check`",
-        )
-
-    def cursor_beyond_end(self, chat_id: str, cursor: int, end: int) -> None:
-        self.cursors_beyond_end += 1
-        self._throttled.log(
-            logging.WARNING,
-            "cursor_beyond_end",
-            chat_id=chat_id,
-            cursor=cursor,
-            end=end,
-            next_step="many of these mean that an old copy of the data was restored: devices do not show new messages "
-            "under numbers that they have; see Backup in docs/operating.md",
-        )
-
-    def reconciled(self, chat_id: str) -> None:
-        self.chats_reconciled += 1
-
-    def failed(self, where: str, error: BaseException) -> None:
-        self.failures += 1
-        self._throttled.log(logging.ERROR, "bug_in_durability", where=where, **described(error))
-
-
 _FORCED_TO_SYNC = (CloseReason.SLOW_CONSUMER, CloseReason.LOAD_SHEDDING, CloseReason.UPSTREAM_FAILURE)
 
 
@@ -204,18 +106,40 @@ class GatewayCounters(GatewayObserver):
 
     def buffer_high(self, frames: int) -> None:
         self.buffers_high += 1
+        self._throttled.log(
+            logging.WARNING,
+            "outbound_buffer_high",
+            frames=frames,
+            next_step="a device reads more slowly than its chats write; if there are many, check network and CPU here",
+        )
 
     def slow_consumer(self) -> None:
         self.slow_warnings += 1
-        log_event(_log, logging.DEBUG, "slow_consumer_warned")
+        self._throttled.log(
+            logging.WARNING,
+            "slow_consumer_warned",
+            next_step="its device reads too slowly and was told so; if there are many, check network and CPU here",
+        )
 
-    def directory_failed(self, operation: str) -> None:
+    def directory_failed(self, operation: str, error: SeriatimError) -> None:
         self.directory_errors += 1
-        self._throttled.log(logging.WARNING, "directory_failed", operation=operation)
+        self._throttled.log(
+            logging.WARNING,
+            "directory_failed",
+            operation=operation,
+            reason=error.log_reason,
+            next_step=DIRECTORY_STEP,
+        )
 
-    def fill_failed(self, code: str) -> None:
+    def fill_failed(self, error: SeriatimError) -> None:
         self.fills_failed += 1
-        self._throttled.log(logging.WARNING, "fill_failed", error_code=code)
+        self._throttled.log(
+            logging.WARNING,
+            "fill_failed",
+            error_code=error.code,
+            reason=error.log_reason,
+            next_step="it is tried again; if it goes on, see store_failed of the ingest processes",
+        )
 
     def filled(self, messages: int) -> None:
         self.messages_filled += messages
@@ -274,9 +198,14 @@ class ListenerCounters(ListenerObserver):
     def tls_handshakes(self, under_way: int) -> None:
         self.handshakes_under_way = under_way
 
-    def revocation_unknown(self) -> None:
+    def revocation_unknown(self, error: SeriatimError) -> None:
         self.revocations_unknown += 1
-        self._throttled.log(logging.WARNING, "revocation_unknown")
+        self._throttled.log(
+            logging.WARNING,
+            "revocation_unknown",
+            reason=error.log_reason,
+            next_step="the session stays open until the next check; check Redis and the network to it",
+        )
 
 
 class FanoutCounters(FanoutObserver):
@@ -291,8 +220,23 @@ class FanoutCounters(FanoutObserver):
         self.envelopes_delivered += envelopes
         self.messages_delivered += connections
 
-    def skipped(self, reason: SkipReason) -> None:
+    def skipped(self, reason: SkipReason, error: Exception | None = None) -> None:
         self.skips[reason.value] += 1
+        if error is not None:
+            self._throttled.log(
+                logging.WARNING, "push_failed", part=reason.value, reason=reason_of(error), next_step=DIRECTORY_STEP
+            )
+
+    def traced(self, step: str, chat_id: str, sequence: int, message_id: str, connections: int) -> None:
+        log_event(
+            _log,
+            logging.DEBUG,
+            f"message_{step}",
+            chat_id=chat_id,
+            sequence=sequence,
+            message_id=message_id,
+            connections=connections,
+        )
 
     def retried(self) -> None:
         self.retries += 1
@@ -303,11 +247,21 @@ class FanoutCounters(FanoutObserver):
     def unknown_version(self, event_version: int) -> None:
         self._throttled.log(logging.WARNING, "unknown_event_version", event_version=event_version)
 
-    def dead_letter_written(self) -> None:
+    def dead_letter_written(self, dead_letter: DeadLetter) -> None:
         self.dead_letters += 1
-        self._throttled.log(logging.ERROR, "dead_letter_written", next_step="read the dead letters")
+        record = dead_letter.record
+        self._throttled.log(
+            logging.ERROR,
+            "dead_letter_written",
+            topic=record.partition.topic,
+            partition=record.partition.number,
+            offset=record.offset,
+            reason=dead_letter.reason.partition(":")[0],  # what follows may quote the record
+            attempts=dead_letter.attempts,
+            next_step="its push is lost and the message is not: clients sync it; read it in the topic dead_letters",
+        )
 
-    def dead_letter_failed(self, partition: Partition) -> None:
+    def dead_letter_failed(self, partition: Partition, error: Exception) -> None:
         self.dead_letters_failed += 1
         self._throttled.log(
             logging.CRITICAL,
@@ -315,15 +269,24 @@ class FanoutCounters(FanoutObserver):
             severity="SEV-2",
             topic=partition.topic,
             partition=partition.number,
+            reason=reason_of(error),
             next_step="this partition waits until the event log can be written again",
         )
 
-    def commit_failed(self) -> None:
+    def commit_failed(self, partition: Partition, error: Exception) -> None:
         self.commits_failed += 1
+        self._throttled.log(
+            logging.WARNING,
+            "offset_commit_failed",
+            topic=partition.topic,
+            partition=partition.number,
+            reason=reason_of(error),
+            next_step="the next commit covers it; if it goes on, check the event log",
+        )
 
-    def restarted(self) -> None:
+    def restarted(self, error: Exception) -> None:
         self.restarts += 1
-        self._throttled.log(logging.WARNING, "fanout_restarted")
+        self._throttled.log(logging.WARNING, "fanout_restarted", reason=reason_of(error), next_step=EVENTS_STEP)
 
     def rebalanced(self) -> None:
         self.rebalances += 1
@@ -334,13 +297,14 @@ class MembershipCounters(MembershipObserver):
         self.publish_failures = 0
         self._throttled = ThrottledLogger(_log, every_s=LOG_INTERVAL_S)
 
-    def event_not_published(self, chat_id: str) -> None:
+    def event_not_published(self, chat_id: str, error: SeriatimError) -> None:
         self.publish_failures += 1
         self._throttled.log(
             logging.CRITICAL,
             "membership_event_not_published",
             severity="SEV-2",
             chat_id=chat_id,
+            reason=error.log_reason,
             next_step="the change is committed and routing stays right; other readers of the event log miss it",
         )
 
@@ -367,6 +331,16 @@ class ApiCounters(ApiObserver):
             method=method,
             status=status,
             milliseconds=round(seconds * 1000, 1),
+        )
+
+    def unavailable(self, request_id: str, route: str, error: SeriatimError) -> None:
+        self._throttled.log(
+            logging.WARNING,
+            "request_unavailable",
+            route=route,
+            request_id=request_id,
+            reason=error.log_reason,
+            next_step=STORE_STEP,
         )
 
     def failed(self, request_id: str, error: BaseException) -> None:

@@ -31,6 +31,10 @@ def set_up(*, form: str, level: str, instance: str, stream: TextIO | None = None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)  # what libraries log below that is not for operators
+    set_level(level)
+
+
+def set_level(level: str) -> None:
     logging.getLogger("seriatim").setLevel(LEVELS[level])
 
 
@@ -47,7 +51,7 @@ def log_failure(logger: logging.Logger, event: str, error: BaseException, /, **f
 def described(error: BaseException) -> dict[str, object]:
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES_MAX:]
     where = [f"{frame.filename.rpartition('/src/')[2]}:{frame.lineno} {frame.name}" for frame in frames]
-    text = str(error) if isinstance(error, SeriatimError | OSError) else ""
+    text = error.log_reason if isinstance(error, SeriatimError) else str(error) if isinstance(error, OSError) else ""
     return {"error": f"{type(error).__name__}: {text}" if text else type(error).__name__, "trace": where}
 
 

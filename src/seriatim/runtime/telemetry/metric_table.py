@@ -121,6 +121,18 @@ DURABILITY = (
         "durability_messages_persisted_rate", COUNTER, "Messages stored", lambda m, _: m.durability.messages_persisted
     ),
     MetricSpec(
+        "durability_store_failures",
+        COUNTER,
+        "Operations of the store that it refused or did not answer",
+        lambda m, _: m.durability.store_failures,
+    ),
+    MetricSpec(
+        "durability_publish_failures",
+        COUNTER,
+        "Appends of stored messages to the event log that failed",
+        lambda m, _: m.durability.publish_failures,
+    ),
+    MetricSpec(
         "durability_events_republished",
         COUNTER,
         "Events published again",
@@ -167,7 +179,12 @@ GATEWAY = (
         "Failures of the directory",
         lambda m, _: m.gateway.directory_errors,
     ),
-    MetricSpec("gateway_redis_available", GAUGE, "1 while pushes can arrive", lambda m, _: m.gateway.subscribed),
+    MetricSpec(
+        "gateway_redis_available",
+        GAUGE,
+        "1 while Redis answers and pushes can arrive",
+        lambda m, live: m.gateway.subscribed and live.directory_available,
+    ),
     MetricSpec(
         "gateway_instances_healthy", GAUGE, "Gateways that take newcomers, as seen here", lambda _, live: live.ready
     ),
@@ -177,6 +194,18 @@ GATEWAY = (
         GAUGE,
         "Pushes that wait for the slowest reader",
         lambda _, live: live.outbound_frames_max,
+    ),
+    MetricSpec(
+        "gateway_buffers_high",
+        COUNTER,
+        "Outbound buffers that passed 80 % of their size",
+        lambda m, _: m.gateway.buffers_high,
+    ),
+    MetricSpec(
+        "gateway_slow_consumer_warnings",
+        COUNTER,
+        "Devices that were warned that they read too slowly",
+        lambda m, _: m.gateway.slow_warnings,
     ),
     MetricSpec("gateway_connections_rate", COUNTER, "WebSocket connections opened", lambda m, _: m.gateway.opened),
     MetricSpec(

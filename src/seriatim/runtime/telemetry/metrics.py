@@ -14,7 +14,6 @@ from seriatim.ports.event_log import Partition
 from seriatim.runtime.config.roles import ALL_ROLES, ProcessRole
 from seriatim.runtime.telemetry.counters import (
     ApiCounters,
-    DurabilityCounters,
     FanoutCounters,
     GatewayCounters,
     LatencyHistogram,
@@ -22,6 +21,7 @@ from seriatim.runtime.telemetry.counters import (
     MembershipCounters,
     WindowedRatio,
 )
+from seriatim.runtime.telemetry.durability_counters import DurabilityCounters
 from seriatim.runtime.telemetry.grpc_counters import GrpcCounters
 from seriatim.runtime.telemetry.logs import ThrottledLogger
 from seriatim.runtime.telemetry.metric_table import (
@@ -48,6 +48,7 @@ class LiveState(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     store_available: bool
     events_available: bool
+    directory_available: bool
     breaker_open: bool
     connections: int
     outbound_frames_max: int
@@ -82,6 +83,10 @@ class Metrics(Collector):
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
+
+    def trace_messages(self, wanted: bool) -> None:
+        """What happens to each message is logged at debug level, by its ids: for as long as this is wanted."""
+        self.durability.traces = self.fanout.traces = wanted
 
     def tick(self, now: float) -> None:
         durability, fanout = self.durability, self.fanout

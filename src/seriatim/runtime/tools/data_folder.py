@@ -107,5 +107,5 @@ def _secondary(path: Path) -> Iterator[SecondaryStore]:
         raise InspectionError(str(error)) from error
     except (ServiceUnavailable, InternalError) as error:
         raise InspectionError(
-            f"{error.message}; restore the data folder from a backup, or use a newer release"
+            f"{error.log_reason}; restore the data folder from a backup, or use a newer release"
         ) from error

@@ -38,8 +38,7 @@ def check_shared(store: str, events: str | None, *, recheck_s: float, progress: 
     except StoreUnreachable as error:
         raise InspectionError(str(error)) from error
     except SeriatimError as error:
-        cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
-        raise InspectionError(f"{error.message}{cause}") from error
+        raise InspectionError(error.log_reason) from error
 
 
 @asynccontextmanager

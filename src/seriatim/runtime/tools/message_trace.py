@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from seriatim.domain.errors import InternalError, SeriatimError, ServiceUnavailable
+from seriatim.domain.errors import SeriatimError, ServiceUnavailable
 from seriatim.engines.embedded.event_log import PARTITIONS, EmbeddedEventLog
 from seriatim.engines.embedded.storage.disk import DiskError
 from seriatim.engines.embedded.storage.folder import Folder, FolderError
@@ -70,11 +70,8 @@ def _run(work: Coroutine[object, object, T]) -> T:
         return asyncio.run(work)
     except (FolderError, DiskError) as error:
         raise InspectionError(str(error)) from error
-    except (ServiceUnavailable, InternalError) as error:
-        cause = f" ({error.__cause__})" if error.__cause__ is not None else ""
-        raise InspectionError(f"{error.message}{cause}") from error
     except SeriatimError as error:
-        raise InspectionError(error.message) from error
+        raise InspectionError(error.log_reason) from error
 
 
 # --- a data folder ----------------------------------------------------------------------------------------------------

@@ -91,12 +91,12 @@ class DynamoDbStore(StoreEngine):
     async def check_reachable(self) -> None:
         await self._probe()
 
-    async def availability(self) -> Mapping[str, bool]:
+    async def availability(self) -> Mapping[str, str | None]:
         try:
             await self._probe()
-        except SeriatimError:
-            return {"store": False}
-        return {"store": True}
+        except SeriatimError as error:
+            return {"store": error.log_reason}
+        return {"store": None}
 
     async def close(self) -> None:
         await self._opened.aclose()

@@ -104,20 +104,20 @@ class EmbeddedStore(StoreEngine):
     async def check_reachable(self) -> None:
         """It is in this process."""
 
-    async def availability(self) -> Mapping[str, bool]:
+    async def availability(self) -> Mapping[str, str | None]:
         """Of the store and of the event log in it."""
-        available = await self._reads()
-        return {"store": available, "events": available}
+        reason = await self._unreadable()
+        return {"store": reason, "events": reason}
 
     async def close(self) -> None:
         await self.folder.close()
 
-    async def _reads(self) -> bool:
+    async def _unreadable(self) -> str | None:
         try:
             await self.folder.writer.read("ready", lambda snapshot: None, timeout_s=limits.STORE_TIMEOUT_S)
-        except ServiceUnavailable:
-            return False
-        return True
+        except ServiceUnavailable as error:
+            return error.log_reason
+        return None
 
 
 class EmbeddedEvents(EventEngine):
@@ -138,7 +138,7 @@ class EmbeddedEvents(EventEngine):
     async def check_reachable(self) -> None:
         """It is in this process."""
 
-    async def availability(self) -> Mapping[str, bool]:
+    async def availability(self) -> Mapping[str, str | None]:
         return {}  # the store answers for both
 
     async def backlog(self) -> Backlog:

@@ -88,8 +88,10 @@ class Engine(Protocol):
         """Raises `ServiceUnavailable` while the engine is away, and any other error when waiting will not help."""
         ...
 
-    async def availability(self) -> Mapping[str, bool]:
-        """By part, as readiness names it: whether it does its work, as far as it is known without waiting for long."""
+    async def availability(self) -> Mapping[str, str | None]:
+        """By part, as readiness names it: why it does not do its work; None: it does, as far as it is known without
+        waiting for long.
+        """
         ...
 
     async def close(self) -> None: ...
@@ -282,8 +284,8 @@ class EngineSet:
         for engine in self._engines():
             await engine.check_reachable()
 
-    async def availability(self) -> Mapping[str, bool]:
-        found: dict[str, bool] = {}
+    async def availability(self) -> Mapping[str, str | None]:
+        found: dict[str, str | None] = {}
         for engine in (self.store, self.routing, self.events):
             if engine is not None:
                 found.update(await engine.availability())

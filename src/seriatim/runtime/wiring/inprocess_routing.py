@@ -43,7 +43,7 @@ class InprocessRouting(RoutingEngine):
     async def check_reachable(self) -> None:
         """It is in this process."""
 
-    async def availability(self) -> Mapping[str, bool]:
+    async def availability(self) -> Mapping[str, str | None]:
         return {}
 
     async def close(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 
 from seriatim.domain import limits
-from seriatim.engines.kafka.cluster import Cluster, check_partitions
+from seriatim.engines.kafka.cluster import Cluster, LeaderCheck, check_partitions
 from seriatim.engines.kafka.errors import NotAuthorized
 from seriatim.engines.kafka.event_reader import KafkaEventReader
 from seriatim.engines.kafka.event_writer import KafkaDeadLetterWriter, KafkaEventWriter
@@ -18,6 +18,7 @@ from seriatim.ports.clock import Clock
 from seriatim.ports.event_log import DEAD_LETTERS, MEMBERSHIPS, MESSAGES, DeadLetterWriter, EventReader, EventWriter
 from seriatim.runtime.config.settings import Settings
 from seriatim.runtime.server.lag_monitor import LagMonitor
+from seriatim.runtime.server.topic_monitor import TopicMonitor
 from seriatim.runtime.telemetry.engine_counters import kafka_counters
 from seriatim.runtime.telemetry.logs import log_event
 from seriatim.runtime.telemetry.metrics import Metrics
@@ -38,8 +39,12 @@ class KafkaEvents(EventEngine):
         self._run_id = run_id
         self._opened = AsyncExitStack()
         self._lag: LagMonitor | None = None
+        self._topics_monitor: TopicMonitor | None = None
 
     def writer(self, role: str, *topics: str) -> EventWriter:
+        if role == "ingest":  # without the log REST still answers
+            self._topics_monitor = TopicMonitor(LeaderCheck(self._cluster, topics))
+            self.tasks.append(("topics", self._topics_monitor.run))
         return KafkaEventWriter(self._producer(role, *topics))
 
     def dead_letter_writer(self, role: str) -> DeadLetterWriter:
@@ -60,11 +65,15 @@ class KafkaEvents(EventEngine):
         if self._settings.env == "prod":
             await self._refuse_fragile_topics()
 
-    async def availability(self) -> Mapping[str, bool]:
-        if self._lag is None:
+    async def availability(self) -> Mapping[str, str | None]:
+        """What the monitors found last; a consumer must also have been assigned its partitions."""
+        found = [each.reason for each in (self._topics_monitor, self._lag) if each is not None]
+        if not found:
             return {}
-        # Partitions were assigned, and the log answered when its lag was last read.
-        return {"events": self._metrics.fanout.rebalances > 0 and self._lag.answers}
+        reason = next((each for each in found if each is not None), None)
+        if reason is None and self._lag is not None and not self._metrics.fanout.rebalances:
+            reason = "no partitions were assigned to this process yet"
+        return {"events": reason}
 
     async def backlog(self) -> Backlog:
         return NO_BACKLOG if self._lag is None else self._lag.backlog
@@ -77,7 +86,7 @@ class KafkaEvents(EventEngine):
             found = await weaknesses(KafkaTopicControl(self._cluster), prefix=self._cluster.prefix)
         except NotAuthorized as error:
             step = "allow DescribeConfigs on the topics, or run `seriatim topics verify` with other rights"
-            log_event(_log, logging.WARNING, "topics_not_checked", error=error.message, next_step=step)
+            log_event(_log, logging.WARNING, "topics_not_checked", reason=error.log_reason, next_step=step)
             return
         if not found:
             return

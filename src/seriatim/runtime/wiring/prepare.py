@@ -26,4 +26,4 @@ async def prepare(settings: Settings, profile: str, clock: Clock, report: Callab
     except (StoreUnreachable, ValueError) as error:
         raise StartupError(str(error)) from error
     except SeriatimError as error:
-        raise StartupError(error.message) from error
+        raise StartupError(error.log_reason) from error

@@ -74,12 +74,12 @@ class RedisRouting(RoutingEngine):
                 next_step="a full Redis would forget which tokens were revoked: set maxmemory-policy to noeviction",
             )
 
-    async def availability(self) -> Mapping[str, bool]:
+    async def availability(self) -> Mapping[str, str | None]:
         try:
             await self._client.write(timeout_s=limits.STORE_TIMEOUT_S)
-        except SeriatimError:
-            return {"directory": False}
-        return {"directory": True}
+        except SeriatimError as error:
+            return {"directory": error.log_reason}
+        return {"directory": None}
 
     async def close(self) -> None:
         for subscriber in self._subscribers:

@@ -68,7 +68,7 @@ def lack_of_time_trips() -> Sequence[Patch]:
     return [(OutOfTime, "trips_breaker", True), (StoreGuard, "_failed", _every_failure)]
 
 
-def _every_failure(self: StoreGuard, chat_id: str, breaker: CircuitBreaker, began: float) -> None:
+def _every_failure(self: StoreGuard, chat_id: str, breaker: CircuitBreaker, began: float, error: SeriatimError) -> None:
     breaker.failed(self._clock.monotonic(), since=began)
 
 

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from seriatim.domain.errors import RowUnreadable
+from seriatim.domain.errors import UNREADABLE, RowUnreadable
 
 T = TypeVar("T")
 
@@ -70,7 +70,9 @@ class RowDecoder(Generic[T]):
         try:
             return self._decoder.decode(item)
         except msgspec.MsgspecError as error:
-            raise RowUnreadable("a row of the store is not what this release writes") from error
+            raise RowUnreadable(
+                UNREADABLE, log_reason=f"a row of the store is not what this release writes: {error}"
+            ) from error
 
     def found(self, item: msgspec.Raw) -> T | None:
         return self.decode(item) if item else None

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 
 from seriatim.domain import limits
-from seriatim.domain.errors import InternalError, RowUnreadable
+from seriatim.domain.errors import UNREADABLE, InternalError, RowUnreadable
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.domain.sharding import bucket
 from seriatim.domain.times import iso, milliseconds
@@ -174,7 +174,9 @@ def counter_of(item: CounterItem) -> ChatCounter:
             dirty_at_ms=None if item.dirty_at is None else milliseconds(item.dirty_at.S),
         )
     except ValueError as error:
-        raise RowUnreadable(f"the counter row of {item.chat_id.S} is not what this release writes") from error
+        raise RowUnreadable(
+            UNREADABLE, log_reason=f"the counter row of {item.chat_id.S} is not what this release writes"
+        ) from error
 
 
 def members_sum(user_ids: Iterable[str]) -> int:

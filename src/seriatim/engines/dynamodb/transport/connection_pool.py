@@ -97,7 +97,10 @@ class ConnectionPool:
                 )
                 return connection
         except (OSError, TimeoutError) as error:
-            raise OutcomeUnknown("the store cannot be reached; retry") from error
+            raise OutcomeUnknown(
+                "the store cannot be reached; retry",
+                log_reason=f"the store cannot be reached at {self._host}:{self._port}: {error!r}",
+            ) from error
         finally:
             self._opening -= 1
             if self._opening + len(self._all) < self._connections_max:

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 import msgspec
 
-from seriatim.domain.errors import Conflict, InternalError, OutcomeUnknown, ServiceUnavailable, Throttled
+from seriatim.domain.errors import (
+    STORE_FAILING,
+    Conflict,
+    InternalError,
+    OutcomeUnknown,
+    SeriatimError,
+    ServiceUnavailable,
+    Throttled,
+)
 from seriatim.engines.dynamodb.rows.attributes import NOTHING
 
 CONDITION_FAILED = "ConditionalCheckFailed"
@@ -96,9 +104,7 @@ def error_of_response(operation: str, status: int, body: bytes) -> Exception:
         return ConditionFailed(error_body.item)
     if code == "TransactionCanceledException":
         return _cancelled(operation, error_body)
-    error = _error(status, code)
-    error.__cause__ = DynamoError(code, f"{operation}: {status} {code}: {error_body.text}")
-    return error
+    return _caused(_error(status, code), DynamoError(code, f"{operation}: {status} {code}: {error_body.text}"))
 
 
 def reason_of(error: Exception) -> str:
@@ -124,12 +130,15 @@ def _error(status: int, code: str) -> ServiceUnavailable | InternalError:
         return Conflict("another transaction touches the same rows; retry after a pause")
     # `TransactionInProgressException` is about an earlier request with the same token, which may yet commit.
     if status >= 500 or code == "TransactionInProgressException":
-        return OutcomeUnknown("the store failed; look before you repeat")
+        return OutcomeUnknown("the store failed; retry with the same id")
     if code in _CREDENTIALS:
-        return ServiceUnavailable("the store refuses this server's credentials; an operator must mend them")
+        return ServiceUnavailable(
+            STORE_FAILING,
+            log_reason="the store refuses this server's credentials; an operator must mend them",
+        )
     if code == "ResourceNotFoundException":
         return InternalError("a table is missing; an operator must create it: seriatim tables create")
-    return InternalError("the store did not understand this server; the log says more")
+    return InternalError("the store did not understand this server")
 
 
 def _cancelled(operation: str, body: _ErrorAnswer) -> Exception:
@@ -140,5 +149,11 @@ def _cancelled(operation: str, body: _ErrorAnswer) -> Exception:
     if "TransactionConflict" in codes:
         return Conflict("another transaction touches the same rows; retry after a pause")
     error = _error(400, next((code for code in codes if code in _THROTTLING), ""))
-    error.__cause__ = DynamoError("cancelled", f"{operation}: cancelled: {', '.join(codes)}: {body.text}")
+    return _caused(error, DynamoError("cancelled", f"{operation}: cancelled: {', '.join(codes)}: {body.text}"))
+
+
+def _caused(error: SeriatimError, cause: DynamoError) -> SeriatimError:
+    """What DynamoDB said goes into the log, behind what it means."""
+    error.log_reason = f"{error.log_reason} ({cause})"
+    error.__cause__ = cause
     return error

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from seriatim.domain.errors import OutcomeUnknown, SeriatimError
+from seriatim.domain.errors import STORE_FAILING, STORE_SLOW, OutcomeUnknown, SeriatimError
 
 if TYPE_CHECKING:
     from seriatim.engines.embedded.storage.snapshot import WriteTransaction
@@ -57,7 +57,7 @@ class Waiter(Generic[Result_contra]):
                 self._report(failure)
 
     def timed_out(self) -> OutcomeUnknown:
-        return OutcomeUnknown(f"{self._operation}: no answer from the disk in time")
+        return OutcomeUnknown(STORE_SLOW, log_reason=f"{self._operation}: no answer from the disk in time")
 
     def _report(self, failure: Exception) -> None:
         asyncio.get_running_loop().call_exception_handler(
@@ -94,9 +94,9 @@ class Group:
             waiter.apply()
             waiter.call(None)
 
-    def fail(self, message: str) -> None:
+    def fail(self, reason: str) -> None:
         for waiter in self.still_waiting():
-            waiter.call(OutcomeUnknown(message))
+            waiter.call(OutcomeUnknown(STORE_FAILING, log_reason=reason))
 
     def expire(self, now: float) -> None:
         for waiter in self.still_waiting():

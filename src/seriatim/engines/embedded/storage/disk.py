@@ -23,7 +23,7 @@ from rocksdict import (
 )
 
 from seriatim.domain import limits
-from seriatim.domain.errors import RowUnreadable, ServiceUnavailable
+from seriatim.domain.errors import STORE_FAILING, UNREADABLE, RowUnreadable, ServiceUnavailable
 
 Changes = Mapping[bytes, bytes | None]  # None: the row goes
 
@@ -101,7 +101,7 @@ class ReadableDisk:
 
     def _open_db(self) -> Rdict:
         if self._db is None:
-            raise ServiceUnavailable("the data folder is not open at this moment")
+            raise ServiceUnavailable(STORE_FAILING, log_reason="the data folder is not open at this moment")
         return self._db
 
 
@@ -226,4 +226,4 @@ def store_options() -> Options:
 def _unreadable(error: Exception) -> ServiceUnavailable:
     if isinstance(error, ServiceUnavailable):
         return error
-    return RowUnreadable(f"the data folder cannot be read: {error}")
+    return RowUnreadable(UNREADABLE, log_reason=f"the data folder cannot be read: {error}")

@@ -12,7 +12,7 @@ import msgspec
 from seriatim.domain import limits
 from seriatim.domain.account import Code, Session, User
 from seriatim.domain.chat import Chat, Membership
-from seriatim.domain.errors import RowUnreadable
+from seriatim.domain.errors import UNREADABLE, RowUnreadable
 from seriatim.domain.message import Message, Sealed, Slot
 from seriatim.engines.shared.request_key_rules import RequestRow
 from seriatim.ports.event_log import Headers, Partition
@@ -77,7 +77,9 @@ class Codec(Generic[T]):
             return self._decoder.decode(value)
         except msgspec.MsgspecError as error:
             # Checksums below us are right, so these bytes are what some release wrote.
-            raise RowUnreadable(f"a row of the data folder is not what this release writes: {error}") from error
+            raise RowUnreadable(
+                UNREADABLE, log_reason=f"a row of the data folder is not what this release writes: {error}"
+            ) from error
 
     def found(self, value: bytes | None) -> T | None:
         return None if value is None else self.decode(value)

@@ -14,7 +14,14 @@ from queue import SimpleQueue
 from typing import Generic, TypeVar
 
 from seriatim.domain import limits
-from seriatim.domain.errors import OutcomeUnknown, SeriatimError, ServiceUnavailable, Throttled
+from seriatim.domain.errors import (
+    STORE_FAILING,
+    STORE_SLOW,
+    OutcomeUnknown,
+    SeriatimError,
+    ServiceUnavailable,
+    Throttled,
+)
 from seriatim.engines.embedded.storage.commit_group import Done, Group, Waiter, resolves
 from seriatim.engines.embedded.storage.disk import Changes, Disk, Stalled
 from seriatim.engines.embedded.storage.snapshot import ReadSnapshot, WriteTransaction
@@ -108,7 +115,7 @@ class Writer:
     async def read(self, operation: str, read: Callable[[ReadSnapshot], T], *, timeout_s: float) -> T:
         """What `read` finds: all that was answered before this call, and nothing that a loss of power could undo."""
         if timeout_s <= 0:
-            raise OutcomeUnknown(f"{operation}: no time left")
+            raise OutcomeUnknown(STORE_SLOW, log_reason=f"{operation}: no time left")
         await asyncio.sleep(0)  # a caller may read page after page: others must run, too
         self._check_working()
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -153,7 +160,7 @@ class Writer:
 
     def _check_open(self, operation: str, timeout_s: float) -> None:
         if timeout_s <= 0:
-            raise OutcomeUnknown(f"{operation}: no time left")
+            raise OutcomeUnknown(STORE_SLOW, log_reason=f"{operation}: no time left")
         self._check_working()
         if self._gathering.requests >= limits.WRITES_WAITING_MAX:
             raise Throttled("the disk is slower than the requests; retry after a pause")
@@ -282,11 +289,12 @@ class Writer:
 
     def _check_working(self) -> None:
         if self._closed:
-            raise ServiceUnavailable("the data folder is closed")
+            raise ServiceUnavailable(STORE_FAILING, log_reason="the data folder is closed")
         if self._broken is not None:
             raise ServiceUnavailable(
-                f"the data folder cannot be written ({self._broken}); it is tried again every second, and works again "
-                "once there is room on the disk"
+                STORE_FAILING,
+                log_reason=f"the data folder cannot be written ({self._broken}); it is tried again every second, and "
+                "works again once the disk has room and can be written",
             )
 
     def _settle(self) -> None:
